@@ -1,0 +1,323 @@
+"""The command line. Translates words into calls, errors into one line and an exit code; no more.
+
+Exit codes: 0 HOLDS, 1 VIOLATED, 2 wrong use, 3 UNKNOWN (also when nothing ran), 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import rich_click as click
+from click.exceptions import Abort, Exit
+
+from chaoskit import __version__, campaign, doctor as machine, faults, registry, report, repro
+from chaoskit.campaign import CannotTest, Result, Settings
+from chaoskit.model import Repro, Verdict
+from chaoskit.terminal import Terminal
+
+EXIT = {Verdict.HOLDS: 0, Verdict.VIOLATED: 1, Verdict.UNKNOWN: 3, Verdict.NOT_MEASURED: 3}
+WRONG_USE, NOTHING_KNOWN, INTERRUPTED = 2, 3, 130
+click.rich_click.TEXT_MARKUP = "markdown"
+click.rich_click.SHOW_ARGUMENTS = True
+
+
+class Seed(click.ParamType[int]):
+    name = "N|random"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if value == "random":
+            return secrets.randbelow(2**32)
+        try:
+            return int(value)
+        except ValueError:
+            self.fail(f"expected a whole number or 'random', got {value!r}", param, ctx)
+
+
+class Duration(click.ParamType[float]):
+    name = "TIME"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", str(value))
+        if not match:
+            self.fail(f"expected a time such as 60s, 10m or 2h, got {value!r}", param, ctx)
+        return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+class Faults(click.ParamType[tuple[str, ...]]):
+    name = "LIST|all"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        wanted = list(faults.FAULTS) if value == "all" else value.split(",")
+        for name in wanted:
+            if name not in faults.FAULTS:
+                self.fail(registry.unknown("fault", name, sorted(faults.FAULTS)), param, ctx)
+        return tuple(wanted)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="chaoskit")
+def cli() -> None:
+    """Crash an agent wherever it persists, restart it, and judge what it lost, repeated or corrupted.
+
+    Start with `chaoskit run payments`, then break it: `chaoskit run payments --mutant forgets-pending`.
+
+    Exit codes: 0 HOLDS, 1 VIOLATED, 2 wrong use, 3 UNKNOWN.
+    """
+
+
+@cli.command()
+@click.argument("scenarios", nargs=-1, required=True, metavar="SCENARIO...")
+@click.option(
+    "--fault",
+    type=Faults(),
+    default="kill",
+    show_default=True,
+    help="What is done to the target (`chaoskit list faults`).",
+)
+@click.option(
+    "--plan",
+    type=click.Choice(["sweep", "sample"]),
+    default="sweep",
+    show_default=True,
+    help="**sweep**: every point, before and after. **sample**: seeded schedules of one to "
+    "three crashes, also during recovery.",
+)
+@click.option(
+    "--seed",
+    type=Seed(),
+    default="0",
+    show_default=True,
+    help="Decides the workload, the schedules, every id and time.",
+)
+@click.option(
+    "--runs",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="How many schedules a sample has.",
+)
+@click.option("--for", "seconds", type=Duration(), help="Stop after this time, e.g. 60s or 10m.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=len(os.sched_getaffinity(0)),
+    show_default="all cores",
+    help="Runs at the same time.",
+)
+@click.option("--mutant", metavar="NAME", help="A broken agent instead (`chaoskit list mutants`).")
+@click.option(
+    "--cold", is_flag=True, help="A fresh interpreter for each life: slow, same verdicts."
+)
+@click.option(
+    "--deadline",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="How long one life may take before it counts as hung.",
+)
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    default=Path(".chaoskit"),
+    show_default=True,
+    help="Where results, and the runs that did not hold, are kept.",
+)
+@click.option(
+    "--json", "json_file", metavar="FILE|-", help="The result as JSON; - is standard output."
+)
+def run(scenarios: tuple[str, ...], fault: tuple[str, ...], directory: Path, json_file: str | None,
+        **options: Any) -> None:  # fmt: skip
+    """Run SCENARIO under faults and judge every run.
+
+    SCENARIO is a name (`chaoskit list scenarios`), `module:name` or `file.py:name`.
+    """
+    assert fault == ("kill",)  # the only one there is: FAULTS has no other
+    terminal = Terminal(to_stderr=json_file == "-")
+    machine.state_directory(directory)
+    results = []
+    for name in scenarios:
+        place = directory / _slug(name, options["mutant"])
+        settings = Settings(scenario=name, keep=str(place / "runs"), **options)
+        check_names(settings)
+        results.append(_campaign(settings, terminal, place))
+    verdict = Verdict.merge(result.verdict for result in results)
+    if json_file:
+        _write_json(report.as_json(results), json_file)
+    terminal.reproduce(results)
+    sys.exit(EXIT[verdict])
+
+
+def check_names(settings: Settings) -> None:
+    scenario = registry.scenario(settings.scenario)
+    registry.invariants_of(scenario)
+    if settings.mutant:
+        registry.mutant(scenario, settings.mutant)
+
+
+def _campaign(settings: Settings, terminal: Terminal, place: Path) -> Result:
+    terminal.header(settings)
+    with terminal.progress(settings.scenario) as progress:
+        result = campaign.run_campaign(settings, progress)
+    terminal.result(result)
+    report.save(result, place)
+    return result
+
+
+def _slug(scenario: str, mutant: str | None) -> str:
+    return re.sub(r"[^\w.-]+", "-", "-".join(filter(None, [scenario, mutant]))).strip("-.")
+
+
+def _write_json(value: Any, target: str) -> None:
+    text = msgspec.json.format(msgspec.json.encode(value)).decode() + "\n"
+    if target == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        Path(target).write_text(text)
+    except OSError as error:
+        raise ValueError(f"cannot write {target}: {error.strerror}") from None
+
+
+@cli.command()
+@click.argument("token", metavar="REPRO")
+@click.option("--cold", is_flag=True, help="With a fresh interpreter for each life.")
+@click.option(
+    "--json", "json_file", metavar="FILE|-", help="The result as JSON; - is standard output."
+)
+def replay(token: str, cold: bool, json_file: str | None) -> None:
+    """Meet one failure again: the same crash, the same finding.
+
+    REPRO is the token from a `reproduce:` line.
+    """
+    wanted = repro.decode(token)
+    settings = Settings(scenario=wanted.scenario, seed=wanted.seed, mutant=wanted.mutant, cold=cold)
+    check_names(settings)
+    terminal = Terminal(to_stderr=json_file == "-")
+    terminal.console.print(_replay_header(wanted), soft_wrap=True, markup=False)
+    result = campaign.replay(settings, wanted.schedule)
+    terminal.result(result)
+    if json_file:
+        _write_json(report.as_json([result]), json_file)
+    met = any(w.finding.signature == wanted.signature for w in result.witnesses)
+    terminal.console.print(f"{wanted.signature}: {'met again' if met else 'not met'}")
+    sys.exit(EXIT[result.verdict])
+
+
+def _replay_header(wanted: Repro) -> str:
+    mutant = f" --mutant {wanted.mutant}" if wanted.mutant else ""
+    return f"{wanted.scenario}{mutant} --seed {wanted.seed}: {wanted.schedule}"
+
+
+@cli.command("list")
+@click.argument(
+    "what", type=click.Choice(["scenarios", "invariants", "faults", "mutants", "points"])
+)
+@click.argument("scenario", required=False)
+@click.option("--seed", type=Seed(), default="0", show_default=True, help="For points.")
+@click.option("--json", "json_file", metavar="FILE|-", help="As JSON; - is standard output.")
+def list_(what: str, scenario: str | None, seed: int, json_file: str | None) -> None:
+    """Show what there is: scenarios, invariants, faults, mutants, or the points of a SCENARIO.
+
+    `list points SCENARIO` runs the scenario once, without faults, and shows where it persists.
+    """
+    rows = _rows(what, scenario, seed)
+    if json_file:
+        _write_json([dict(zip(("name", "summary"), row, strict=True)) for row in rows], json_file)
+        return
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, summary in rows:
+        click.echo(f"{name:<{width}}  {summary}")
+
+
+def _rows(what: str, scenario: str | None, seed: int) -> list[tuple[str, str]]:
+    if what == "points":
+        if not scenario:
+            raise ValueError("list points needs a scenario, e.g.: chaoskit list points payments")
+        return _points(scenario, seed)
+    if what == "faults":
+        return list(faults.FAULTS.items())
+    if what == "mutants":
+        named = [scenario] if scenario else registry.names(registry.SCENARIOS)
+        mutants = {m.name: m for name in named for m in registry.scenario(name).mutants}
+        return [(m.name, f"{m.summary} (caught by {m.breaks})") for m in mutants.values()]
+    find: Callable[[str], Any] = registry.scenario if what == "scenarios" else registry.invariant
+    group = registry.SCENARIOS if what == "scenarios" else registry.INVARIANTS
+    return [(name, find(name).summary) for name in registry.names(group)]
+
+
+def _points(scenario: str, seed: int) -> list[tuple[str, str]]:
+    counts: dict[str, int] = {}
+    for firing in campaign.points(Settings(scenario=scenario, seed=seed)):
+        counts[firing.point.name] = max(counts.get(firing.point.name, 0), firing.point.nth)
+    return [(name, f"{times} times") for name, times in counts.items()]
+
+
+@cli.command("report")
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--json", "json_file", metavar="FILE|-", help="As JSON; - is standard output.")
+def report_(directory: Path, json_file: str | None) -> None:
+    """Render a saved result again: DIR is one below `.chaoskit`, e.g. `.chaoskit/payments`."""
+    if not (directory / report.RESULT_FILE).is_file():
+        raise ValueError(f"expected a saved result in {directory}, found no {report.RESULT_FILE}")
+    try:
+        result = report.load(directory)
+    except msgspec.DecodeError as error:
+        raise ValueError(
+            f"{directory / report.RESULT_FILE} is not a saved result: {error}"
+        ) from None
+    terminal = Terminal(to_stderr=json_file == "-")
+    terminal.header(result.settings)
+    terminal.result(result)
+    if json_file:
+        _write_json(report.as_json([result]), json_file)
+    terminal.reproduce([result])
+    sys.exit(EXIT[result.verdict])
+
+
+@cli.command()
+def doctor() -> None:
+    """Say what works on this machine, and what is missing for the rest."""
+    found = []
+    for check in machine.checks():
+        found.append(check)
+        missing = "" if check.works else f"  -> {check.without_it}"
+        click.echo(f"{'ok ' if check.works else 'NO '} {check.name:<20} {check.detail}{missing}")
+    sys.exit(0 if machine.machine_is_fit(found) else NOTHING_KNOWN)
+
+
+def main() -> None:
+    """Every expected error becomes one line on standard error, and an exit code."""
+    try:
+        cli(standalone_mode=False)
+    except Exit as done:
+        sys.exit(done.exit_code)
+    except click.ClickException as error:
+        _fail(error.format_message(), WRONG_USE)
+    except (ValueError, registry.UnknownName, repro.BadToken) as error:
+        _fail(str(error), WRONG_USE)
+    except (CannotTest, registry.CannotLoad) as error:
+        _fail(f"verdict: UNKNOWN: {error}", NOTHING_KNOWN)
+    except (KeyboardInterrupt, Abort):
+        _fail("interrupted: every process was ended and every temporary file removed", INTERRUPTED)
+
+
+def _fail(message: str, code: int) -> None:
+    sys.stderr.write(f"chaoskit: {message}\n")
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

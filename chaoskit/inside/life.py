@@ -1,0 +1,106 @@
+"""Life: what a target's entry function gets. One incarnation of the process, seen from inside.
+
+Protocol with the supervisor, one JSON object per line on an inherited stream socket:
+
+    -> {"t": "ack" | "probe" | "invoke" | "ok" | "fail", "at": n, ...}       told, not answered
+    -> {"t": "call", "at": n, "service", "action", "args", "key"}            answered by one line
+    <- {"result": ...} | {"error": "..."}
+    -> {"t": "completed"} | {"t": "failed", "detail": traceback}             the last line
+
+What was sent stays in the socket when the sender is killed, so nothing told is lost.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from chaoskit.inside.points import PointWatcher
+
+
+class WorldRefused(Exception):
+    """The World answered with an error: the effect was not done."""
+
+
+class Channel:
+    """Our end of the socket to the supervisor."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._replies = sock.makefile("rb")
+
+    def tell(self, message: dict[str, Any]) -> None:
+        self._sock.sendall(json.dumps(message).encode() + b"\n")
+
+    def ask(self, message: dict[str, Any]) -> Any:
+        self.tell(message)
+        reply = json.loads(self._replies.readline())
+        if "error" in reply:
+            raise WorldRefused(reply["error"])
+        return reply["result"]
+
+
+class Operation:
+    """An operation in flight; `result` is what the caller is told."""
+
+    def __init__(self) -> None:
+        self.result: Any = None
+
+
+class Life:
+    """One life of the target: where its state lives, what it shall do, and whom it tells.
+
+    `directory` must survive; `number` counts lives from 0 (0 starts, later ones resume);
+    `workload` is the scenario's plain data; `seed` decides everything that is random.
+    """
+
+    def __init__(
+        self, spec: dict[str, Any], channel: Channel, points: PointWatcher, directory: Path
+    ) -> None:
+        self.directory = directory
+        self.number: int = spec["life"]
+        self.seed: int = spec["seed"]
+        self.workload: Any = spec["workload"]
+        self._channel = channel
+        self._points = points
+        self._operations = 0
+        self._ticks = 0
+
+    def now(self) -> float:
+        """Virtual time in seconds: moves a millisecond per look and a minute per life."""
+        self._ticks += 1
+        return 1_700_000_000 + 60 * self.number + self._ticks / 1000
+
+    def call(self, service: str, action: str, *, key: str | None = None, **args: Any) -> Any:
+        """Act upon the World. The effect is in the ledger before this returns."""
+        return self._channel.ask(
+            {**self._head("call"), "service": service, "action": action, "args": args, "key": key}
+        )
+
+    def ack(self, name: str, **data: Any) -> None:
+        """Say that something is durable: the oracle will hold the target to it."""
+        self._channel.tell({**self._head("ack"), "name": name, "data": data})
+
+    def probe(self, name: str, **data: Any) -> None:
+        """Report what is there: `recovered` after a recovery, `end` when all work is done."""
+        self._channel.tell({**self._head("probe"), "name": name, "data": data})
+
+    @contextmanager
+    def operation(self, name: str, **args: Any) -> Iterator[Operation]:
+        """Invoke, then ok or fail; if the process dies within it, the supervisor notes `info`."""
+        number = self._operations = self._operations + 1
+        self._channel.tell({**self._head("invoke"), "op": number, "name": name, "args": args})
+        operation = Operation()
+        try:
+            yield operation
+        except Exception as error:
+            self._channel.tell({**self._head("fail"), "op": number, "error": str(error)})
+            raise
+        self._channel.tell({**self._head("ok"), "op": number, "result": operation.result})
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        return {"t": kind, "at": self._points.position}

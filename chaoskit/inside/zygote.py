@@ -1,0 +1,154 @@
+"""The zygote: a warm interpreter that has imported the target and forks its lives.
+
+Method. Importing a target costs 60 to 2,000 ms, a fork a few. But a fork copies one thread and
+shares every file descriptor: a connection opened before it would be shared by all lives, a lock
+held by another thread would be held for ever. So before each fork the zygote checks that it has one
+thread and no descriptor but its own, and refuses otherwise. In mode `cold` it imports nothing, and
+each life becomes a fresh interpreter.
+
+It adopts whatever a life leaves behind (PR_SET_CHILD_SUBREAPER) and kills it when the life is
+reaped; when the supervisor is gone (end of file on the control socket) it kills all and exits.
+Every life dies with the zygote (PR_SET_PDEATHSIG).
+
+Control protocol, one JSON object per packet; a request to fork has file descriptors attached:
+
+    {"do": "fork", "directory": d} + [spec, channel, trace, stdout, stderr] -> {"pid": n}
+                                                                             | {"error": reason}
+    {"do": "reap", "pid": n}                                                -> {"status": n}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from chaoskit.inside import runner
+from chaoskit.inside.loading import load
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+PACKET = 1 << 16
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent(parent: int) -> None:
+    """The kernel kills us when the parent ends; if it has ended already, leave now."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+class Zygote:
+    def __init__(self, control: socket.socket, *, cold: bool) -> None:
+        self._control = control
+        self._cold = cold
+
+    def serve(self) -> None:
+        while request := self._receive():
+            message, fds = request
+            answer = self._reap(message["pid"]) if message["do"] == "reap" else None
+            answer = answer or self._fork(message["directory"], fds)
+            for fd in fds:
+                os.close(fd)
+            self._control.send(json.dumps(answer).encode())
+        kill_children()
+
+    def _receive(self) -> tuple[dict[str, Any], list[int]] | None:
+        data, fds, _, _ = socket.recv_fds(self._control, PACKET, 5)
+        return (json.loads(data), fds) if data else None
+
+    def _reap(self, pid: int) -> dict[str, Any]:
+        status = os.waitpid(pid, 0)[1]
+        kill_children()
+        return {"status": status}
+
+    def _fork(self, directory: str, fds: list[int]) -> dict[str, Any]:
+        reason = why_not_fork(known={self._control.fileno(), *fds})
+        if reason:
+            return {"error": reason}
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._live(directory, fds, parent)
+        return {"pid": pid}
+
+    def _live(self, directory: str, fds: list[int], parent: int) -> None:
+        """In the child; never returns."""
+        try:
+            os.setsid()  # a session and a process group of its own, which die as one
+            die_with_parent(parent)
+            self._control.close()
+            spec, channel, trace, out, err = fds
+            for stream, number in ((out, 1), (err, 2)):
+                os.dup2(stream, number)
+                os.close(stream)
+            os.chdir(directory)
+            if self._cold:
+                become_fresh_interpreter(spec, channel, trace)
+            runner.leave(runner.run_life(spec, channel, trace))
+        except BaseException:  # noqa: BLE001 - nothing may return into the zygote's loop
+            traceback.print_exc()
+            os._exit(1)
+
+
+def become_fresh_interpreter(*fds: int) -> None:
+    for fd in fds:
+        os.set_inheritable(fd, True)
+    module = "chaoskit.inside.runner"
+    os.execv(sys.executable, [sys.executable, "-m", module, *map(str, fds)])  # noqa: S606
+
+
+def why_not_fork(known: set[int]) -> str:
+    """A reason why a fork would be unsafe, or nothing."""
+    threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - once per fork: keep it cheap
+    if threads != 1:
+        return f"expected one thread before a fork, found {threads}: start them in the entry"
+    for fd in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208
+        if fd > 2 and fd not in known:
+            with contextlib.suppress(OSError):  # the descriptor that listed the directory
+                place = str(Path(f"/proc/self/fd/{fd}").readlink())
+                if not place.startswith(("/dev/", "/proc/")):
+                    return (
+                        f"expected nothing open before a fork, found {place}: open it in the entry"
+                    )
+    return ""
+
+
+def kill_children() -> None:
+    """Kill and reap whatever is still ours: a life, or what a life left behind."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    while pids := children.read_text().split():
+        for pid in map(int, pids):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def main() -> None:
+    control_fd, parent, mode, *preload = sys.argv[1:]
+    die_with_parent(int(parent))
+    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    control = socket.socket(fileno=int(control_fd))
+    try:
+        for name in preload:
+            if ":" in name:
+                load(name)
+            else:
+                importlib.import_module(name)
+    except BaseException:  # noqa: BLE001 - the supervisor shows it to the user
+        control.send(json.dumps({"error": traceback.format_exc()}).encode()[:PACKET])
+        return
+    control.send(json.dumps({"ready": os.getpid()}).encode())
+    Zygote(control, cold=mode == "cold").serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,288 @@
+"""Every noun of the engine as plain typed data, in the order in which the data flow.
+
+    Scenario -> Plan -> Schedule -> (supervisor) -> History -> (oracle) -> Finding, Verdict -> Repro
+
+Nothing here does anything: no clock, no I/O, no randomness. Invariants import this module only.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+Json = Any  # what json.loads returns; payloads belong to the scenario, not to the engine
+
+
+class Verdict(enum.Enum):
+    """HOLDS < UNKNOWN < VIOLATED, merged by maximum. NOT_MEASURED is for a claim nobody looked at."""
+
+    NOT_MEASURED = "NOT_MEASURED"
+    HOLDS = "HOLDS"
+    UNKNOWN = "UNKNOWN"
+    VIOLATED = "VIOLATED"
+
+    @property
+    def rank(self) -> int:
+        return list(Verdict).index(self)
+
+    @staticmethod
+    def merge(verdicts: Iterable[Verdict]) -> Verdict:
+        """The worst of them; of nothing at all, NOT_MEASURED (never HOLDS)."""
+        return max(verdicts, key=lambda v: v.rank, default=Verdict.NOT_MEASURED)
+
+
+# --- what is tested ----------------------------------------------------------------------------
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """The program under test: `entry` is `module:function`, called with a `chaoskit.inside.Life`."""
+
+    entry: str
+    preload: tuple[str, ...] = ()  # modules that the zygote imports once, before it forks
+    deadline: float = 10.0  # seconds that one life may take before it counts as hung
+
+
+class Service(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing in the World that the target acts upon, and how helpful it is to a retrying caller."""
+
+    name: str
+    honours_keys: bool = False  # a second act with the same key is answered, not done again
+    verifiable: bool = False  # answers "did this happen?"
+
+
+class Mutant(msgspec.Struct, frozen=True, kw_only=True):
+    """A deliberately broken agent; `patch` is `module:function`, called in each life before the entry."""
+
+    name: str
+    summary: str
+    breaks: str  # the invariant that must catch it
+    patch: str
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    """Target + seeded workload + the world it acts on + the invariants that must hold."""
+
+    name: str
+    summary: str
+    target: Target
+    workload: Callable[[int], Json]  # seed -> plain data, handed to the target
+    invariants: tuple[str, ...]  # registered names or module:name references
+    services: tuple[Service, ...] = ()
+    mutants: tuple[Mutant, ...] = ()
+
+
+# --- what is done to it ------------------------------------------------------------------------
+
+When = Literal["before", "after"]
+
+
+class PersistPoint(msgspec.Struct, frozen=True, order=True):
+    """A place where durable state may change: the nth time that this life announces `name`."""
+
+    name: str
+    nth: int  # from 1
+
+    def __str__(self) -> str:
+        return f"{self.name}#{self.nth}"
+
+
+class Kill(msgspec.Struct, frozen=True, tag="kill"):
+    """SIGKILL to the whole process group, synchronous with the point."""
+
+    point: PersistPoint
+    when: When
+
+    def __str__(self) -> str:
+        return f"kill {self.when} {self.point}"
+
+
+Fault = Kill
+
+
+class Schedule(msgspec.Struct, frozen=True):
+    """The fault of each life in turn; the life after the last one runs undisturbed."""
+
+    faults: tuple[Fault, ...] = ()
+
+    def __str__(self) -> str:
+        return ", then ".join(map(str, self.faults)) or "no fault"
+
+
+class Firing(msgspec.Struct, frozen=True):
+    """A persist point that was passed, as the child side saw it."""
+
+    point: PersistPoint
+    when: When
+
+
+# --- what was seen -----------------------------------------------------------------------------
+# `at` is the number of firings that this life had passed: the position in its trace.
+
+
+class Born(msgspec.Struct, frozen=True, tag="born"):
+    life: int
+
+
+class Invoke(msgspec.Struct, frozen=True, tag="invoke"):
+    """An operation asked of the target. It ends in Ok, Fail, or Info: may or may not have happened."""
+
+    life: int
+    at: int
+    op: int
+    name: str
+    args: dict[str, Json]
+
+
+class Ok(msgspec.Struct, frozen=True, tag="ok"):
+    life: int
+    at: int
+    op: int
+    result: Json = None
+
+
+class Fail(msgspec.Struct, frozen=True, tag="fail"):
+    life: int
+    at: int
+    op: int
+    error: str
+
+
+class Info(msgspec.Struct, frozen=True, tag="info"):
+    life: int
+    op: int
+
+
+class Ack(msgspec.Struct, frozen=True, tag="ack"):
+    """The target said that something is durable: from here on, losing it is a violation."""
+
+    life: int
+    at: int
+    name: str
+    data: dict[str, Json]
+
+
+class Effect(msgspec.Struct, frozen=True, tag="effect"):
+    """A line of the Ledger. `applied` is false when the service recognised the key and did nothing."""
+
+    life: int
+    at: int
+    service: str
+    action: str
+    args: dict[str, Json]
+    key: str | None
+    applied: bool
+
+
+class Probe(msgspec.Struct, frozen=True, tag="probe"):
+    """What was found on looking: `recovered` right after a recovery, `end` when all was done."""
+
+    life: int
+    at: int
+    name: str
+    data: dict[str, Json]
+
+
+class Crashed(msgspec.Struct, frozen=True, tag="crashed"):
+    """A planned fault fired, and the process is dead of it."""
+
+    life: int
+    at: int
+    fault: Fault
+
+
+How = Literal["completed", "crashed", "failed", "hung", "died"]
+
+
+class Ended(msgspec.Struct, frozen=True, tag="ended"):
+    """How a life ended. `died` is a death that the harness did not cause."""
+
+    life: int
+    how: How
+    detail: str = ""
+
+
+Event = Born | Invoke | Ok | Fail | Info | Ack | Effect | Probe | Crashed | Ended
+E = TypeVar("E", bound=Event)
+
+
+class History(msgspec.Struct, frozen=True):
+    """All that the oracle gets to see. `baseline` are the events of the same workload without faults."""
+
+    events: tuple[Event, ...]
+    baseline: tuple[Event, ...] = ()
+
+    def of(self, kind: type[E], name: str | None = None) -> Iterator[E]:
+        return select(self.events, kind, name)
+
+    def expected(self, kind: type[E], name: str | None = None) -> Iterator[E]:
+        return select(self.baseline, kind, name)
+
+
+def select(events: Iterable[Event], kind: type[E], name: str | None = None) -> Iterator[E]:
+    for event in events:
+        if isinstance(event, kind) and (name is None or getattr(event, "name", None) == name):
+            yield event
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One schedule carried out."""
+
+    schedule: Schedule
+    history: History
+    traces: tuple[tuple[Firing, ...], ...]  # one per life
+    fired: int  # planned faults that really happened
+    doubts: tuple[str, ...] = ()  # reasons why this run proves nothing
+
+
+# --- what was judged ---------------------------------------------------------------------------
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """`kind` says in a word what went wrong and does not change with the data; `message` has the facts."""
+
+    kind: str
+    message: str
+
+
+class NothingToJudge(Exception):
+    """Raised by an invariant on a history that has nothing for it to look at."""
+
+
+class Invariant(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    summary: str
+    check: Callable[[History], Iterable[Violation]]
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    invariant: str
+    kind: str
+    message: str
+
+    @property
+    def signature(self) -> str:
+        """What stays the same when the same bug is met again, or a witness is made smaller."""
+        return f"{self.invariant}/{self.kind}"
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """The oracle's answer for one run."""
+
+    verdict: Verdict
+    claims: dict[str, Verdict]  # per invariant
+    findings: tuple[Finding, ...] = ()
+    doubts: tuple[str, ...] = ()
+
+
+class Repro(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that is needed to meet the same failure again."""
+
+    version: str
+    scenario: str
+    mutant: str | None
+    seed: int
+    schedule: Schedule
+    signature: str  # of the finding that was met; empty when there was none

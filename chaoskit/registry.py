@@ -1,0 +1,73 @@
+"""What the engine knows by name: entry points, and `module:name` or `file.py:name` references."""
+
+from __future__ import annotations
+
+import difflib
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TypeVar
+
+from chaoskit.inside.loading import load
+from chaoskit.model import Invariant, Mutant, Scenario
+
+T = TypeVar("T")
+SCENARIOS = "chaoskit.scenarios"
+INVARIANTS = "chaoskit.invariants"
+
+
+class UnknownName(ValueError):
+    """The user named something that is not there; the message says what is."""
+
+
+class CannotLoad(Exception):
+    """It is there, but importing it fails."""
+
+
+def names(group: str) -> list[str]:
+    return sorted(entry.name for entry in entry_points(group=group))
+
+
+def scenario(name: str) -> Scenario:
+    return _find(SCENARIOS, name, Scenario)
+
+
+def invariant(name: str) -> Invariant:
+    return _find(INVARIANTS, name, Invariant)
+
+
+def invariants_of(scenario: Scenario) -> list[Invariant]:
+    return [invariant(name) for name in scenario.invariants]
+
+
+def mutant(scenario: Scenario, name: str) -> Mutant:
+    known = {mutant.name: mutant for mutant in scenario.mutants}
+    if name not in known:
+        raise UnknownName(unknown(f"mutant of {scenario.name}", name, sorted(known)))
+    return known[name]
+
+
+def unknown(what: str, name: str, known: list[str]) -> str:
+    """`no scenario 'paymens': did you mean 'payments'? (there are: ...)`"""
+    close = difflib.get_close_matches(name, known, 1)
+    guess = f": did you mean {close[0]!r}?" if close else ""
+    return f"no {what} {name!r}{guess} (there are: {', '.join(known) or 'none'})"
+
+
+def _find(group: str, name: str, kind: type[T]) -> T:
+    entry = next((entry for entry in entry_points(group=group) if entry.name == name), None)
+    if entry is None and ":" not in name:
+        raise UnknownName(unknown(kind.__name__.lower(), name, names(group)))
+    found = _load(entry.value if entry else name)
+    if not isinstance(found, kind):
+        raise UnknownName(f"{name} is a {type(found).__name__}, not a {kind.__name__}")
+    return found
+
+
+def _load(reference: str) -> object:
+    place = reference.rpartition(":")[0]
+    if place.endswith(".py") and not Path(place).exists():
+        raise UnknownName(f"no file {place!r}")
+    try:
+        return load(reference)
+    except Exception as error:
+        raise CannotLoad(f"{reference}: {type(error).__name__}: {error}") from error

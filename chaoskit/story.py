@@ -1,0 +1,67 @@
+"""The story of a run, in a few lines that a person can follow. Pure: History -> text.
+
+Per life: what was acknowledged, what was done to the World, how it ended, what was found.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from chaoskit.model import Ack, Born, Crashed, Effect, Ended, Event, History, Probe, select
+
+WIDTH = 88
+
+
+def tell(history: History) -> tuple[str, ...]:
+    lives = [event.life for event in history.of(Born)]
+    lines = []
+    for life in lives:
+        lines.append(f"life {life}: " + ("starts" if life == 0 else "starts again and recovers"))
+        lines += [f"  {line}" for line in _life([e for e in history.events if e.life == life])]
+    return tuple(lines)
+
+
+def _life(events: list[Event]) -> Iterator[str]:
+    for probe in select(events, Probe, "recovered"):
+        yield _short(f"found after recovery: {_sizes(probe.data)}")
+    yield from _acknowledged(list(select(events, Ack)))
+    yield from _effects(select(events, Effect))
+    for crash in select(events, Crashed):
+        yield f"dies: {crash.fault} (firing {crash.at} of this life)"
+    for probe in select(events, Probe, "end"):
+        yield _short(f"found at the end: {_sizes(probe.data)}")
+    for end in select(events, Ended):
+        if end.how != "crashed":
+            reason = end.detail.strip().splitlines()[-1:]
+            yield _short(": ".join([f"ends: {end.how}", *reason]))
+
+
+def _acknowledged(acks: list[Ack]) -> Iterator[str]:
+    if acks:
+        counts = ", ".join(f"{name} x{n}" for name, n in Counter(a.name for a in acks).items())
+        last = acks[-1]
+        yield _short(f"acknowledged: {counts}; the last: {last.name} {_facts(last.data)}")
+
+
+def _effects(effects: Iterable[Effect]) -> Iterator[str]:
+    for effect in effects:
+        done = "done" if effect.applied else "recognised by its key, not done again"
+        yield _short(f"{effect.service}.{effect.action} {_facts(effect.args)}: {done}")
+
+
+def _facts(data: dict[str, Any]) -> str:
+    return " ".join(f"{name}={json.dumps(value)}" for name, value in data.items())
+
+
+def _sizes(data: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{len(value)} {name}" if isinstance(value, list | dict) else f"{name}={value}"
+        for name, value in data.items()
+    )
+
+
+def _short(line: str) -> str:
+    return line if len(line) <= WIDTH else line[: WIDTH - 3] + "..."

@@ -1,0 +1,133 @@
+"""Results for people: progress while it runs, a table, findings with their story, the line to paste.
+
+Colours and the moving bar appear on a terminal only; elsewhere the same words come as plain lines.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from chaoskit.campaign import Progress as OnProgress, Result, Settings, Tally, Witness
+from chaoskit.model import Verdict
+
+STYLE = {
+    Verdict.HOLDS: "bold green",
+    Verdict.UNKNOWN: "bold yellow",
+    Verdict.VIOLATED: "bold red",
+    Verdict.NOT_MEASURED: "dim",
+}
+PLAIN_INTERVAL = 10.0  # seconds between progress lines when nobody watches a bar
+
+
+class Terminal:
+    def __init__(self, *, to_stderr: bool = False) -> None:
+        """`to_stderr`: when the result itself goes to standard output as JSON."""
+        self._out = sys.stderr if to_stderr else sys.stdout
+        interactive = self._out.isatty()
+        self.console = Console(
+            file=self._out, width=None if interactive else 100, highlight=False, emoji=False
+        )
+
+    def header(self, settings: Settings) -> None:
+        """The seed and every option in force, before anything else."""
+        self.console.print(Text(f"chaoskit run {_words(settings)}", "bold"), soft_wrap=True)
+
+    @contextmanager
+    def progress(self, label: str) -> Iterator[OnProgress]:
+        if not self.console.is_terminal:
+            yield self._plain_progress(label)
+            return
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+                   TimeElapsedColumn())  # fmt: skip
+        with Progress(*columns, console=self.console, transient=True) as bar:
+            task = bar.add_task(label, total=None)
+            yield lambda done, planned: bar.update(task, completed=done, total=planned)
+
+    def _plain_progress(self, label: str) -> OnProgress:
+        last = time.monotonic()
+
+        def on_progress(done: int, planned: int | None) -> None:
+            nonlocal last
+            if time.monotonic() - last > PLAIN_INTERVAL:
+                last = time.monotonic()
+                self.console.print(f"{label}: {done} of {planned} runs")
+
+        return on_progress
+
+    def result(self, result: Result) -> None:
+        self.console.print(_table(result))
+        for name, verdict in result.claims.items():
+            self.console.print(Text.assemble(f"  {name:<22}", (verdict.value, STYLE[verdict])))
+        for witness in result.witnesses:
+            self._finding(witness)
+        for doubt in result.doubts:
+            self.console.print(Text(f"unknown: {doubt}", "yellow"), soft_wrap=True)
+        self.console.print(_summary(result), soft_wrap=True)
+
+    def reproduce(self, results: Sequence[Result]) -> None:
+        """Last of all, alone on its line, whole, and the same on a terminal and in a file."""
+        token = next((w.token for result in results for w in result.witnesses), None)
+        if token:
+            self.console.print(f"reproduce: chaoskit replay {token}", soft_wrap=True, markup=False)
+
+    def _finding(self, witness: Witness) -> None:
+        times = f" ({witness.times} runs)" if witness.times > 1 else ""
+        title = Text.assemble((witness.finding.signature, "bold red"), times)
+        self.console.print()
+        self.console.print(title)
+        self.console.print(f"  {witness.finding.message}", soft_wrap=True, markup=False)
+        for line in witness.story:
+            self.console.print(f"    {line}", style="dim", soft_wrap=True, markup=False)
+        if witness.kept:
+            self.console.print(f"  kept: {witness.kept}", soft_wrap=True, markup=False)
+        self.console.print(f"  chaoskit replay {witness.token}", soft_wrap=True, markup=False)
+
+
+def _words(settings: Settings) -> str:
+    words = [settings.scenario, "--fault", "kill", "--plan", settings.plan, "--seed",
+             str(settings.seed), "--jobs", str(settings.jobs)]  # fmt: skip
+    if settings.plan == "sample":
+        words += ["--runs", str(settings.runs)]
+    if settings.seconds is not None:
+        words += ["--for", f"{settings.seconds:g}s"]
+    if settings.mutant:
+        words += ["--mutant", settings.mutant]
+    if settings.cold:
+        words.append("--cold")
+    if settings.deadline is not None:
+        words += ["--deadline", f"{settings.deadline:g}"]
+    return shlex.join(words)
+
+
+def _table(result: Result) -> Table:
+    faults = sorted({fault for row in result.table.values() for fault in row}, reverse=True)
+    table = Table("persist point", *faults)
+    for name, row in sorted(result.table.items()):
+        table.add_row(name, *(_cell(row.get(fault)) for fault in faults))
+    return table
+
+
+def _cell(tally: Tally | None) -> Text:
+    if tally is None:
+        return Text("-", "dim")
+    count = f"{tally.fired}/{tally.runs}"
+    return Text.assemble(f"{count:>7}  ", (tally.verdict.value, STYLE[tally.verdict]))
+
+
+def _summary(result: Result) -> Text:
+    speed = result.runs / result.seconds if result.seconds else 0
+    return Text.assemble(
+        "\nverdict: ", (result.verdict.value, STYLE[result.verdict]),
+        f"   {result.points} persist points, {result.runs} runs, {result.fired} with every planned"
+        f" fault fired, {result.missed} faults missed, {result.seconds:.1f} s"
+        f" ({speed:.0f} runs/s)",
+    )  # fmt: skip

@@ -1,0 +1,10 @@
+"""Invariants: pure properties of a History. One module each; it says what the invariant verifies,
+what it cannot see, and the smallest history that breaks it.
+
+They read these facts, which a target reports through `chaoskit.inside.Life`:
+
+    ack "accepted"   {"request", "run"}             a request is durable and will be fulfilled
+    ack "turn"       {"turn", "messages", "log_seq"} a checkpoint holds so many messages
+    ack "answer"     {"request", "answer"}          the answer to a request is durable
+    probe "recovered", "end"  {"messages", "answers", "log"}   what is on disk
+"""

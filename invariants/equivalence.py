@@ -1,0 +1,45 @@
+"""crash-equivalence: a run with crashes ends like the run without: same answers, messages, effects.
+
+Verifies the end of a run that came to its end, and the order of its effects. Cannot see what was
+different on the way and mended before the end.
+
+Smallest history that breaks it: crashed, end with an answer that the undisturbed run did not give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from chaoskit.model import Effect, History, Invariant, NothingToJudge, Probe, Violation
+
+
+def check(history: History) -> Iterator[Violation]:
+    expected = next(history.expected(Probe, "end"), None)
+    end = next(history.of(Probe, "end"), None)
+    if expected is None or end is None:
+        raise NothingToJudge
+    for request, answer in expected.data["answers"].items():
+        found = end.data["answers"].get(request)
+        if found != answer:
+            yield Violation("answer", f"{request} was answered {found!r} instead of {answer!r}")
+    yield from _transcript(end.data["messages"], expected.data["messages"])
+    effects = [e.args for e in history.of(Effect) if e.applied]
+    if effects != [e.args for e in history.expected(Effect) if e.applied]:
+        yield Violation("effects", "the effects, in their order, are not those without a crash")
+
+
+def _transcript(found: list[object], expected: list[object]) -> Iterator[Violation]:
+    if found == expected:
+        return
+    same = next((n for n, pair in enumerate(zip(found, expected, strict=False)) if pair[0] != pair[1]),
+                min(len(found), len(expected)))  # fmt: skip
+    there = found[same] if same < len(found) else "nothing"
+    wanted = expected[same] if same < len(expected) else "nothing"
+    yield Violation("transcript", f"message {same + 1} is {there} where {wanted} was expected")
+
+
+INVARIANT = Invariant(
+    name="crash-equivalence",
+    summary="after any crash the run ends with the same answers, messages and effects",
+    check=check,
+)

@@ -1,0 +1,45 @@
+"""single-interruption: a run that a crash ended has one `run.interrupted`, any other has none.
+
+Verifies that in the final log each run that was acknowledged or is mentioned there has exactly one
+end: completed or interrupted. Cannot see a run that was neither acknowledged nor logged.
+
+Smallest history that breaks it: ack accepted run A, crashed, end with a log in which A is
+interrupted twice (or never).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from chaoskit.model import Ack, Crashed, History, Invariant, NothingToJudge, Probe, Violation
+
+
+def check(history: History) -> Iterator[Violation]:
+    end = next(history.of(Probe, "end"), None)
+    if end is None or not any(history.of(Crashed)):
+        raise NothingToJudge
+    events = [json.loads(line) for line in end.data["log"]]
+    runs = [ack.data["run"] for ack in history.of(Ack, "accepted")]
+    runs += [event["run_id"] for event in events if "run_id" in event]
+    if not runs:
+        raise NothingToJudge
+    for run in dict.fromkeys(runs):
+        kinds = [event["kind"] for event in events if event.get("run_id") == run]
+        yield from _judge(run, kinds.count("run.interrupted"), kinds.count("run.completed"))
+
+
+def _judge(run: str, interrupted: int, completed: int) -> Iterator[Violation]:
+    if interrupted > 1:
+        yield Violation("repeated", f"{run} has {interrupted} interruption records instead of one")
+    elif interrupted and completed:
+        yield Violation("contradicted", f"{run} is recorded both as completed and as interrupted")
+    elif not interrupted and not completed:
+        yield Violation("missing", f"{run} ended, and the log has no record of its end")
+
+
+INVARIANT = Invariant(
+    name="single-interruption",
+    summary="each run that a crash ended has exactly one interruption record",
+    check=check,
+)

@@ -1,0 +1,60 @@
+"""prefix-log: the event log only ever grows, from seq 1 without a gap, and keeps what was acknowledged.
+
+Verifies every look at the log: whole lines of JSON, seq 1, 2, 3...; it begins with what the look
+before has seen; it reaches at least the last acknowledged seq. Cannot see a line that was written,
+never acknowledged, and lost before anybody looked: that is no loss.
+
+Smallest history that breaks it: ack turn with log_seq 3, crashed, recovered with two lines.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from chaoskit.model import Ack, History, Invariant, NothingToJudge, Probe, Violation
+
+
+def check(history: History) -> Iterator[Violation]:
+    if not any("log" in probe.data for probe in history.of(Probe)):
+        raise NothingToJudge
+    acknowledged = 0
+    before: list[str] = []
+    for event in history.events:
+        if isinstance(event, Ack):
+            acknowledged = event.data.get("log_seq", acknowledged)
+        elif isinstance(event, Probe) and "log" in event.data:
+            now = event.data["log"]
+            yield from _whole(now)
+            yield from _grown(before, now, acknowledged)
+            before = now
+
+
+def _whole(lines: Sequence[str]) -> Iterator[Violation]:
+    for number, line in enumerate(lines, 1):
+        try:
+            seq = json.loads(line)["seq"] if line.endswith("\n") else None
+        except (ValueError, KeyError, TypeError):
+            seq = None
+        if seq is None:
+            yield Violation(
+                "damaged", f"line {number} of the log is not a whole event: {line[:80]!r}"
+            )
+        elif seq != number:
+            yield Violation("gap", f"line {number} of the log has seq {seq}")
+
+
+def _grown(before: list[str], now: list[str], acknowledged: int) -> Iterator[Violation]:
+    if now[: len(before)] != before:
+        yield Violation("rewritten", "the log does not begin with what was seen in it before")
+    if len(now) < acknowledged:
+        yield Violation(
+            "lost", f"seq {acknowledged} was acknowledged, and the log ends at {len(now)}"
+        )
+
+
+INVARIANT = Invariant(
+    name="prefix-log",
+    summary="the event log is whole, in order, and never loses or rewrites a line",
+    check=check,
+)

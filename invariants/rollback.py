@@ -1,0 +1,55 @@
+"""rollback: recovery leaves exactly the complete turns, and all that were acknowledged.
+
+Verifies, for every recovery, that the messages found right after it are those of the run without
+faults, up to the end of some turn, and of no earlier turn than the last acknowledged one. Cannot see
+what recovery does to anything but messages.
+
+Smallest history that breaks it: ack turn 1 (2 messages), crashed, recovered with 3 messages where
+the turns of the run without faults end at 2 and 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from chaoskit.model import Ack, History, Invariant, NothingToJudge, Probe, Violation
+
+
+def check(history: History) -> Iterator[Violation]:
+    expected = next(history.expected(Probe, "end"), None)
+    if expected is None or not any(history.of(Probe, "recovered")):
+        raise NothingToJudge
+    ends_of_turns = {0} | {ack.data["messages"] for ack in history.expected(Ack, "turn")}
+    acknowledged = 0
+    for event in history.events:
+        if isinstance(event, Ack) and event.name == "turn":
+            acknowledged = event.data["messages"]
+        elif isinstance(event, Probe) and event.name == "recovered":
+            found = event.data["messages"]
+            yield from _judge(found, expected.data["messages"], ends_of_turns, acknowledged)
+
+
+def _judge(
+    found: list[object], whole: list[object], ends_of_turns: set[int], acknowledged: int
+) -> Iterator[Violation]:
+    if len(found) < acknowledged:
+        yield Violation(
+            "lost",
+            f"{acknowledged} messages were acknowledged in a checkpoint, "
+            f"and {len(found)} were there after recovery",
+        )
+    elif found != whole[: len(found)]:
+        yield Violation("changed", "recovery left messages that the undisturbed run does not have")
+    elif len(found) not in ends_of_turns:
+        yield Violation(
+            "partial",
+            f"recovery left {len(found)} messages, in the middle of a turn "
+            f"(turns end at {', '.join(map(str, sorted(ends_of_turns)))})",
+        )
+
+
+INVARIANT = Invariant(
+    name="rollback",
+    summary="recovery keeps every acknowledged turn and removes incomplete ones",
+    check=check,
+)

@@ -1,0 +1,25 @@
+"""Ids and time are given to the agent, so that one seed can decide them."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Callable
+
+Clock = Callable[[], float]  # seconds since the epoch
+NewId = Callable[[str], str]  # kind -> an id that was never given before
+
+system_clock: Clock = time.time
+
+
+def ids_from(seed: str) -> NewId:
+    """The nth id of a kind is a hash of (seed, kind, n). Each boot needs a seed of its own."""
+    given: Counter[str] = Counter()
+
+    def new_id(kind: str) -> str:
+        given[kind] += 1
+        digest = hashlib.blake2b(f"{seed}/{kind}/{given[kind]}".encode(), digest_size=6)
+        return f"{kind}_{digest.hexdigest()}"
+
+    return new_id

@@ -1,0 +1,86 @@
+"""EventLog: an append-only file of JSON lines, one per event, `seq` counting 1, 2, 3... (G6).
+
+    {"seq": 7, "ts": "2026-02-21T10:01:25Z", "kind": "run.started", "run_id": "run_9f5", ...}
+
+A line is written with one write(2) and synced before it counts. A crash can therefore leave one
+unfinished line at the end, and nothing else: opening cuts it off. Any other damage did not come
+from a crash of ours; it is reported with file and line, and the file is left as it is.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from reference_agent.ids import Clock
+from reference_agent.points import persisting
+
+
+class DamagedLog(Exception):
+    """A line that no crash explains."""
+
+
+class EventLog:
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        created = not path.exists()
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        if created:
+            _sync_directory(path.parent)
+        self.events = self._recover()
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def append(self, kind: str, **fields: Any) -> int:
+        """Durable when it returns; the answer is the event's seq."""
+        seq = len(self.events) + 1
+        event = {"seq": seq, "ts": _timestamp(self._clock()), "kind": kind, **fields}
+        with persisting("log.append"):
+            self._write(msgspec.json.encode(event) + b"\n")
+        self.events.append(event)
+        return seq
+
+    def _write(self, line: bytes) -> None:
+        written = os.write(self._fd, line)
+        if written != len(line):
+            raise OSError(f"{self._path}: wrote {written} of {len(line)} bytes")
+        os.fsync(self._fd)
+
+    def _recover(self) -> list[dict[str, Any]]:
+        content = self._path.read_bytes()
+        whole, newline, torn = content.rpartition(b"\n")
+        if torn:
+            with persisting("log.cut"):
+                os.ftruncate(self._fd, len(whole) + len(newline))
+                os.fsync(self._fd)
+        lines = whole.split(b"\n") if newline else []
+        return [self._decode(line, number) for number, line in enumerate(lines, 1)]
+
+    def _decode(self, line: bytes, number: int) -> dict[str, Any]:
+        try:
+            event: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
+        except msgspec.DecodeError as error:
+            raise DamagedLog(f"{self._path}, line {number}: not a JSON object ({error})") from None
+        if event.get("seq") != number:
+            found = event.get("seq")
+            raise DamagedLog(f"{self._path}, line {number}: expected seq {number}, found {found}")
+        return event
+
+
+def _timestamp(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _sync_directory(directory: Path) -> None:
+    """A new file's name is durable only when its directory is synced."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,55 @@
+"""Recovery: what happens between opening a session's state and going on with it.
+
+The store is written first and the log follows it, so that after a crash the log can lack the last
+things that happened, and recovery only has to add them:
+
+    1. Opening the event log cuts off an unfinished last line (G6).
+    2. The log is told what it missed: that the last run started, and the last turn it completed.
+    3. The last run gets its end: `run.completed` if the store says so, else, if it belongs to an
+       older boot, its one `run.interrupted` (G7): in the log first, then in its row. A crash in
+       between repeats the step, and the log is asked before it is written to again.
+    4. Messages beyond the last checkpoint are removed (G2). What an incomplete turn has decided or
+       done is in the journal, from which the agent carries it on (G3, G4).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reference_agent.log import EventLog
+from reference_agent.store import SessionStore
+from reference_agent.store.sqlite import Run
+
+
+class Recovery:
+    def __init__(self, store: SessionStore, log: EventLog, boot: str) -> None:
+        self._store = store
+        self._log = log
+        self._boot = boot
+
+    async def recover(self) -> None:
+        last = await self._store.last_run()
+        if last:
+            run, status = last
+            self._log_once("run.started", run_id=run.run_id, request_id=run.request_id)
+            await self._log_last_turn()
+            if status == "completed":
+                self._log_once("run.completed", run_id=run.run_id)
+            elif status == "running" and run.boot_id != self._boot:
+                await self._interrupt(run)
+        await self._store.roll_back_to(await self._store.latest_checkpoint())
+
+    async def _log_last_turn(self) -> None:
+        turn = (await self._store.latest_checkpoint()).turn
+        if turn:
+            self._log_once("turn.completed", turn=turn)
+
+    async def _interrupt(self, run: Run) -> None:
+        self._log_once("run.interrupted", run_id=run.run_id, reason="process_restart")
+        await self._store.interrupt_run(run)
+
+    def _log_once(self, kind: str, **fields: Any) -> None:
+        """Append the event unless the log has it already."""
+        wanted = {"kind": kind, **fields}
+        if not any(wanted.items() <= event.items() for event in self._log.events):
+            self._log.append(kind, **fields)

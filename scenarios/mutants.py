@@ -1,0 +1,36 @@
+"""Mutants of the reference agent: each has one bug that real agents have, and must be caught."""
+
+from __future__ import annotations
+
+from chaoskit.model import Mutant
+
+
+def _mutant(name: str, breaks: str, summary: str) -> Mutant:
+    patch = f"scenarios.mutations:{name.replace('-', '_')}"
+    return Mutant(name=name, summary=summary, breaks=breaks, patch=patch)
+
+
+AGENT_MUTANTS = (
+    _mutant("refuses-to-resume", "recovers",
+            "treats a run that a crash left unfinished as corrupt"),
+    _mutant("keeps-partial-turn", "rollback",
+            "does not remove the messages of an incomplete turn"),
+    _mutant("rollback-off-by-one", "rollback",
+            "keeps one message beyond the checkpoint"),
+    _mutant("intent-after-effect", "exactly-once",
+            "records that a call was issued only after it ran"),
+    _mutant("forgets-pending", "exactly-once",
+            "repeats an interrupted call without asking whether it happened"),
+    _mutant("ignores-completed", "exactly-once",
+            "runs a call again although its result is in the log"),
+    _mutant("interrupts-twice", "single-interruption",
+            "two sweeps record the same interruption"),
+    _mutant("interrupts-completed", "single-interruption",
+            "records an interruption for a run that had completed"),
+    _mutant("buffered-log", "prefix-log",
+            "keeps log lines in memory and writes them in batches"),
+    _mutant("reuses-seq", "prefix-log",
+            "counts log lines from 1 again after a restart"),
+    _mutant("early-checkpoint", "crash-equivalence",
+            "writes the checkpoint before the turn's tool results"),
+)  # fmt: skip

@@ -1,0 +1,65 @@
+"""`payments`: an agent pays invoices and writes mails, in several requests of several turns each.
+
+Looking up a customer only reads. Paying acts on a service that honours idempotency keys. Mailing
+acts on one that does not, but can say whether a mail went out. A crash anywhere must leave every
+invoice paid once, every mail sent once, and the same conversation as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chaoskit.model import Scenario, Service, Target
+from scenarios.mutants import AGENT_MUTANTS
+
+REQUESTS = 3
+
+
+def workload(seed: int) -> dict[str, Any]:
+    """What is asked, and the script of the model that answers; names and sums from the seed."""
+    from faker import Faker  # noqa: PLC0415 - only the supervisor needs it, once per campaign
+
+    fake = Faker("en_US")
+    fake.seed_instance(seed)
+    return {"requests": [_request(fake) for _ in range(REQUESTS)]}
+
+
+def _request(fake: Any) -> dict[str, Any]:
+    name, mail = fake.unique.name(), fake.unique.email()
+    cents = fake.unique.random_int(100, 99_999)
+    return {
+        "content": f"Pay {name} {cents / 100:.2f} and tell {mail}: {fake.sentence()}",
+        "steps": [
+            [
+                {"tool": "lookup", "args": {"customer": name}},
+                {"tool": "pay", "args": {"to": name, "cents": cents}},
+            ],
+            [{"tool": "mail", "args": {"to": mail, "text": fake.sentence()}}],
+        ],
+        "answer": f"{name} has been paid.",
+    }
+
+
+SCENARIO = Scenario(
+    name="payments",
+    summary="pays invoices and writes mails over several turns, each exactly once",
+    target=Target(
+        entry="scenarios.agent_target:main",
+        # What the entry imports anyway on its first await, imported once instead.
+        preload=("aiosqlite", "encodings.idna"),
+    ),
+    workload=workload,
+    services=(
+        Service(name="payments", honours_keys=True),
+        Service(name="mail", verifiable=True),
+    ),
+    invariants=(
+        "recovers",
+        "rollback",
+        "exactly-once",
+        "single-interruption",
+        "prefix-log",
+        "crash-equivalence",
+    ),
+    mutants=AGENT_MUTANTS,
+)
