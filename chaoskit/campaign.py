@@ -75,7 +75,13 @@ class Tally(msgspec.Struct, kw_only=True):
 
     runs: int = 0
     fired: int = 0
-    verdict: Verdict = Verdict.NOT_MEASURED
+    verdict: Verdict = Verdict.NOT_MEASURED  # the worst
+    times: int = 0  # that the worst was met
+
+    def add(self, verdict: Verdict) -> None:
+        if verdict.rank > self.verdict.rank:
+            self.verdict, self.times = verdict, 0
+        self.times += verdict is self.verdict
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,7 +180,6 @@ def _start_worker(
 ) -> None:
     global _bench, _baseline  # a pool's worker has no other place for its state
     die_with_parent(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then ends us
     _bench, _baseline = Bench(settings, directory, session), baseline
 
 
@@ -198,6 +203,11 @@ class _Pool:
             self._executor = ProcessPoolExecutor(
                 settings.jobs, get_context("spawn"), _start_worker, arguments
             )
+            # Workers start with the first submission, and inherit the blocked signal: Ctrl-C is
+            # for the parent, which then ends them, also while they are still starting.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            self._executor.submit(os.getpid)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
     def outcomes(self, schedules: Iterable[Schedule]) -> Iterator[Outcome]:
         if self._executor is None:
@@ -253,11 +263,10 @@ def points(settings: Settings) -> tuple[Firing, ...]:
 def _open_bench(settings: Settings) -> Iterator[tuple[Bench, Workspace]]:
     with Workspace() as workspace:
         try:
-            bench = Bench(settings, workspace.path, workspace.session)
+            with closing(Bench(settings, workspace.path, workspace.session)) as bench:
+                yield bench, workspace
         except CannotStart as error:
             raise CannotTest(f"the target cannot be started: {error}") from None
-        with closing(bench):
-            yield bench, workspace
 
 
 def undisturbed(bench: Bench) -> Run:
@@ -354,7 +363,7 @@ class _Counter:
         tally = row.setdefault(fault_name(fault), Tally())
         tally.runs += 1
         tally.fired += outcome.fired == len(outcome.schedule.faults)
-        tally.verdict = Verdict.merge([tally.verdict, outcome.judgement.verdict])
+        tally.add(outcome.judgement.verdict)
 
     def _note(
         self, judgement: Judgement, schedule: Schedule, story: tuple[str, ...], kept: str | None

@@ -300,6 +300,7 @@ def doctor() -> None:
 
 def main() -> None:
     """Every expected error becomes one line on standard error, and an exit code."""
+    sys.path.insert(0, str(Path.cwd()))  # `module:name` may mean a module right here
     try:
         cli(standalone_mode=False)
     except Exit as done:

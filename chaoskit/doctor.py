@@ -15,7 +15,7 @@ import psutil
 
 from chaoskit import registry
 from chaoskit.model import Schedule
-from chaoskit.workspace import MEMORY
+from chaoskit.workspace import MEMORY, base_directory
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ def checks() -> Iterator[Check]:
                 "processes are watched through Linux' pidfd, /proc and prctl: nothing runs")  # fmt: skip
     yield Check("pidfd", hasattr(os, "pidfd_open"), "os.pidfd_open",
                 "the death of a process cannot be waited for: nothing runs")  # fmt: skip
-    yield Check("memory file system", os.access(MEMORY, os.W_OK), str(MEMORY),
+    yield Check("memory file system", os.access(MEMORY, os.W_OK), f"runs in {base_directory()}",
                 "runs use the temporary directory: same verdicts, slower")  # fmt: skip
     yield Check("cores", True, _machine(), "")
     yield Check("sqlite", True, sqlite3.sqlite_version, "")

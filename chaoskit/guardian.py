@@ -7,19 +7,32 @@ import os
 import shutil
 import signal
 import sys
+import time
+
+PATIENCE = 30  # seconds
 
 
 def main() -> None:
     directory, session = sys.argv[1:]
     sys.stdin.buffer.read()  # returns when the harness has closed its end, or is dead
     marker = f"CHAOSKIT_SESSION={session}".encode()
-    while ours := [pid for pid in running() if belongs(pid, marker)]:
-        for pid in ours:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-    shutil.rmtree(directory, ignore_errors=True)
+    deadline = time.monotonic() + PATIENCE
+    # A worker of the dead harness may still be writing while it is being killed: look again.
+    while kill_all(marker) or os.path.exists(directory):  # noqa: PTH110 - start-up time
+        shutil.rmtree(directory, ignore_errors=True)
+        if time.monotonic() > deadline:
+            sys.exit(f"chaoskit: could not remove {directory}")
+
+
+def kill_all(marker: bytes) -> bool:
+    """Kill every process that carries the marker; whether there was one."""
+    ours = [pid for pid in running() if belongs(pid, marker)]
+    for pid in ours:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    return bool(ours)
 
 
 def running() -> list[int]:

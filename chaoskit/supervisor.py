@@ -77,7 +77,8 @@ class Supervisor:
         self, schedule: Schedule, directory: Path, baseline: tuple[Event, ...] = ()
     ) -> Run:
         """One run in a directory of its own; what the target persists is in `state` below it."""
-        (directory / "state").mkdir(parents=True)
+        directory.mkdir()  # not its parents: a workspace that is gone stays gone
+        (directory / "state").mkdir()
         run = _RunInProgress(self._scenario, directory)
         plan: tuple[Fault | None, ...] = (*schedule.faults, None)
         for life, fault in enumerate(plan):
@@ -111,14 +112,13 @@ class Supervisor:
         run.write_spec(life, self._spec(run, life, fault))
         files = [run.open(name, life) for name in ("spec", "trace", "stdout", "stderr")]
         spec, trace, out, err = files
-        try:
-            state = run.directory / "state"
-            process = self._zygote.start(state, [spec, theirs.fileno(), trace, out, err])
-        finally:
-            theirs.close()
-            for fd in files:
-                os.close(fd)
         with ours:
+            try:
+                process = self._zygote.start([spec, theirs.fileno(), trace, out, err])
+            finally:
+                theirs.close()
+                for fd in files:
+                    os.close(fd)
             yield process, ours
 
     def _spec(self, run: _RunInProgress, life: int, fault: Fault | None) -> dict[str, Json]:

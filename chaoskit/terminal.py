@@ -119,8 +119,9 @@ def _table(result: Result) -> Table:
 def _cell(tally: Tally | None) -> Text:
     if tally is None:
         return Text("-", "dim")
-    count = f"{tally.fired}/{tally.runs}"
-    return Text.assemble(f"{count:>7}  ", (tally.verdict.value, STYLE[tally.verdict]))
+    all_alike = tally.times == tally.runs
+    count = str(tally.runs) if all_alike else f"{tally.times} of {tally.runs}"
+    return Text.assemble(f"{count:>8}  ", (tally.verdict.value, STYLE[tally.verdict]))
 
 
 def _summary(result: Result) -> Text:

@@ -20,13 +20,20 @@ SESSION_VARIABLE = "CHAOSKIT_SESSION"
 MEMORY = Path("/dev/shm")  # noqa: S108 - a tmpfs: fsync costs nothing there, and we never lose power
 
 
+def base_directory() -> Path:
+    """$CHAOSKIT_TMPDIR, else memory, else wherever temporary files go."""
+    chosen = os.environ.get("CHAOSKIT_TMPDIR")
+    if chosen:
+        return Path(chosen)
+    return MEMORY if os.access(MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+
+
 class Workspace:
     """Use as a context manager; `path` is gone when it ends, however it ends."""
 
     def __init__(self) -> None:
         self.session = secrets.token_hex(8)
-        base = MEMORY if os.access(MEMORY, os.W_OK) else None
-        self.path = Path(tempfile.mkdtemp(prefix="chaoskit-", dir=base))
+        self.path = Path(tempfile.mkdtemp(prefix="chaoskit-", dir=base_directory()))
         guardian = Path(__file__).with_name("guardian.py")
         self._guardian = subprocess.Popen(
             [sys.executable, "-I", "-S", str(guardian), str(self.path), self.session],

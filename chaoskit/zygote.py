@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 from chaoskit.model import Target
@@ -19,6 +18,12 @@ from chaoskit.workspace import SESSION_VARIABLE
 
 # One seed, one story: the order of sets must not differ between interpreters.
 FIXED_ENVIRONMENT = {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"}
+
+
+def _environment(session: str) -> dict[str, str]:
+    # The target's process finds the modules that we find, wherever we were started from.
+    paths = os.pathsep.join(path for path in sys.path if path)
+    return {**os.environ, "PYTHONPATH": paths, **FIXED_ENVIRONMENT, SESSION_VARIABLE: session}
 
 
 class CannotStart(Exception):
@@ -61,13 +66,13 @@ class Zygote:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # Ctrl-C is for the harness; it ends the zygote in order
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, **FIXED_ENVIRONMENT, SESSION_VARIABLE: session},
+                env=_environment(session),
             )  # fmt: skip
         self._check(self._answer())
 
-    def start(self, directory: Path, fds: list[int]) -> Process:
+    def start(self, fds: list[int]) -> Process:
         """Fork a life; `fds` are its spec, channel, trace, stdout and stderr."""
-        answer = self.request({"do": "fork", "directory": str(directory)}, fds)
+        answer = self.request({"do": "fork"}, fds)
         return Process(self, answer["pid"])
 
     def request(self, message: dict[str, Any], fds: list[int] | None = None) -> dict[str, Any]:

@@ -26,6 +26,7 @@ def run_life(spec_fd: int, channel_fd: int, trace_fd: int) -> int:
         entry = load(spec["entry"])
         if spec["patch"]:
             load(spec["patch"])()
+        os.chdir(spec["directory"])  # only now: a reference to a file may be relative
         points.install()
         outcome = entry(Life(spec, channel, points, Path(spec["directory"])))
         if inspect.iscoroutine(outcome):

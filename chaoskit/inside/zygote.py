@@ -12,9 +12,8 @@ Every life dies with the zygote (PR_SET_PDEATHSIG).
 
 Control protocol, one JSON object per packet; a request to fork has file descriptors attached:
 
-    {"do": "fork", "directory": d} + [spec, channel, trace, stdout, stderr] -> {"pid": n}
-                                                                             | {"error": reason}
-    {"do": "reap", "pid": n}                                                -> {"status": n}
+    {"do": "fork"} + [spec, channel, trace, stdout, stderr]  ->  {"pid": n} | {"error": reason}
+    {"do": "reap", "pid": n}                                 ->  {"status": n}
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Zygote:
         while request := self._receive():
             message, fds = request
             answer = self._reap(message["pid"]) if message["do"] == "reap" else None
-            answer = answer or self._fork(message["directory"], fds)
+            answer = answer or self._fork(fds)
             for fd in fds:
                 os.close(fd)
             self._control.send(json.dumps(answer).encode())
@@ -71,17 +70,17 @@ class Zygote:
         kill_children()
         return {"status": status}
 
-    def _fork(self, directory: str, fds: list[int]) -> dict[str, Any]:
+    def _fork(self, fds: list[int]) -> dict[str, Any]:
         reason = why_not_fork(known={self._control.fileno(), *fds})
         if reason:
             return {"error": reason}
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
-            self._live(directory, fds, parent)
+            self._live(fds, parent)
         return {"pid": pid}
 
-    def _live(self, directory: str, fds: list[int], parent: int) -> None:
+    def _live(self, fds: list[int], parent: int) -> None:
         """In the child; never returns."""
         try:
             os.setsid()  # a session and a process group of its own, which die as one
@@ -91,7 +90,6 @@ class Zygote:
             for stream, number in ((out, 1), (err, 2)):
                 os.dup2(stream, number)
                 os.close(stream)
-            os.chdir(directory)
             if self._cold:
                 become_fresh_interpreter(spec, channel, trace)
             runner.leave(runner.run_life(spec, channel, trace))
@@ -135,6 +133,9 @@ def kill_children() -> None:
 def main() -> None:
     control_fd, parent, mode, *preload = sys.argv[1:]
     die_with_parent(int(parent))
+    # Whatever the supervisor's process does about signals is not the target's business.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
     control = socket.socket(fileno=int(control_fd))
     try:

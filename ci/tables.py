@@ -1,0 +1,34 @@
+"""Writes docs/registry.md from the registries; a test checks that it is up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from chaoskit import faults, registry
+
+PAGE = Path(__file__).parent.parent / "docs" / "registry.md"
+
+
+def table(title: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    yield from ("", f"## {title}", "")
+    for row in (head, ("---",) * len(head), *rows):
+        yield f"| {' | '.join(row)} |"
+
+
+def page() -> str:
+    scenarios = [registry.scenario(name) for name in registry.names(registry.SCENARIOS)]
+    invariants = [registry.invariant(name) for name in registry.names(registry.INVARIANTS)]
+    mutants = [(s.name, m.name, m.breaks, m.summary) for s in scenarios for m in s.mutants]
+    lines = ["# What there is", "", "Made by `python ci/tables.py` from the registries."]
+    lines += table("Scenarios", ("name", "what it does"), [(s.name, s.summary) for s in scenarios])
+    lines += table(
+        "Invariants", ("name", "what it demands"), [(i.name, i.summary) for i in invariants]
+    )
+    lines += table("Faults", ("name", "what it leaves behind"), faults.FAULTS.items())
+    lines += table("Mutants", ("scenario", "name", "caught by", "its bug"), mutants)
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

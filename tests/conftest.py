@@ -1,0 +1,48 @@
+"""Shared by all tests."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from chaoskit.campaign import Bench, Settings
+from chaoskit.workspace import Workspace
+
+pytest_plugins = ["pytester"]
+TARGETS = Path(__file__).with_name("targets.py")
+
+
+@pytest.fixture
+def workspace() -> Iterator[Workspace]:
+    with Workspace() as workspace:
+        yield workspace
+
+
+@pytest.fixture
+def bench(workspace: Workspace) -> Iterator[Callable[..., Bench]]:
+    """Make benches for scenarios of `targets.py`, by name."""
+    made: list[Bench] = []
+
+    def make(name: str, **options: object) -> Bench:
+        settings = Settings(scenario=f"{TARGETS}:{name}", **options)  # type: ignore[arg-type]
+        made.append(Bench(settings, workspace.path, workspace.session))
+        return made[-1]
+
+    yield make
+    for bench in made:
+        bench.close()
+
+
+@pytest.fixture
+def chaoskit(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The command line, in a process of its own and an empty directory."""
+
+    def run(*args: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "chaoskit.cli", *args]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+
+    return run

@@ -1,0 +1,157 @@
+"""Small targets, each for one thing that the supervisor must notice. Run inside its processes."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from chaoskit.inside import Life
+from chaoskit.model import Scenario, Service, Target
+
+HERE = str(Path(__file__).resolve())
+
+
+def persist(life: Life, name: str, text: str) -> None:
+    sys.audit("persist.point", name, "before")
+    with (life.directory / "file").open("a") as file:
+        file.write(text)
+    sys.audit("persist.point", name, "after")
+
+
+def counting(life: Life) -> None:
+    """Appends 1, 2, 3 to a file; after a crash goes on where it was."""
+    file = life.directory / "file"
+    done = file.read_text() if file.exists() else ""
+    if life.number:
+        life.probe("recovered", text=done)
+    for number in range(len(done) + 1, 4):
+        with life.operation("append", number=number) as operation:
+            persist(life, "append", str(number))
+            life.ack("appended", number=number)
+            operation.result = number
+    life.probe("end", text=file.read_text())
+
+
+async def asynchronous(life: Life) -> None:
+    counting(life)
+
+
+def spending(life: Life) -> None:
+    persist(life, "intent", "x")
+    life.call("bank", "pay", key="k", euro=5)
+    persist(life, "done", "y")
+
+
+def chatty(life: Life) -> None:
+    print("to stdout")
+    print("to stderr", file=sys.stderr)
+    persist(life, "append", "1")
+
+
+def hanging_when_resumed(life: Life) -> None:
+    persist(life, "append", "1")
+    while life.number:
+        time.sleep(60)
+
+
+def failing_when_resumed(life: Life) -> None:
+    if life.number:
+        raise RuntimeError("cannot read my own file")
+    persist(life, "append", "1")
+
+
+def failing_always(life: Life) -> None:
+    persist(life, "append", "1")
+    raise RuntimeError("broken from the start")
+
+
+def killed_by_a_stranger(life: Life) -> None:
+    persist(life, "append", "1")
+    if life.number:
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def leaving_quietly(life: Life) -> None:
+    persist(life, "append", "1")
+    if life.number:
+        os._exit(7)
+
+
+def with_children(life: Life) -> None:
+    """Starts one child in its group and one in a session of its own; both would outlive it."""
+    code = "import time; time.sleep(600)"
+    children = [
+        subprocess.Popen([sys.executable, "-c", code]),
+        subprocess.Popen([sys.executable, "-c", code], start_new_session=True),
+    ]
+    life.probe("children", pids=[child.pid for child in children])
+    persist(life, "append", "1")
+
+
+def silent(life: Life) -> None:
+    (life.directory / "file").write_text("nobody saw this")
+
+
+def without_points_when_resumed(life: Life) -> None:
+    if not life.number:
+        persist(life, "append", "1")
+
+
+def unrepeatable(life: Life) -> None:
+    persist(life, "append", "1")
+    life.probe("end", number=random.SystemRandom().random())
+
+
+def misspelt_phase(life: Life) -> None:
+    sys.audit("persist.point", "append", "befor")
+
+
+def _scenario(entry: str, *services: Service, preload: tuple[str, ...] = ()) -> Scenario:
+    return Scenario(
+        name=entry,
+        summary=entry,
+        target=Target(entry=f"{HERE}:{entry}", preload=preload),
+        workload=lambda seed: {"seed": seed},
+        invariants=("recovers",),
+        services=services,
+    )
+
+
+COUNTING = _scenario("counting")
+ASYNCHRONOUS = _scenario("asynchronous")
+SPENDING = _scenario("spending", Service(name="bank"))
+CHATTY = _scenario("chatty")
+HANGING = _scenario("hanging_when_resumed")
+FAILING = _scenario("failing_when_resumed")
+BROKEN = _scenario("failing_always")
+STRANGER = _scenario("killed_by_a_stranger")
+QUIET = _scenario("leaving_quietly")
+CHILDREN = _scenario("with_children")
+SILENT = _scenario("silent")
+POINTLESS = _scenario("without_points_when_resumed")
+UNREPEATABLE = _scenario("unrepeatable")
+MISSPELT = _scenario("misspelt_phase")
+MISSING = _scenario("there_is_no_such_function")
+THREADED = _scenario("counting", preload=(f"{HERE}:start_a_thread",))
+OPENED = _scenario("counting", preload=(f"{HERE}:open_a_file",))
+NOT_A_SCENARIO = 7
+
+_held: list[object] = []
+
+
+def __getattr__(name: str) -> object:
+    """What a careless target does on import, done only when it is asked for."""
+    if name == "start_a_thread":
+        thread = threading.Thread(target=threading.Event().wait, daemon=True)
+        thread.start()
+        return thread
+    if name == "open_a_file":
+        _held.append(Path(HERE).open())  # noqa: SIM115 - left open on purpose
+        return _held
+    raise AttributeError(name)

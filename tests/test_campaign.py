@@ -1,0 +1,101 @@
+import pytest
+
+from chaoskit.campaign import CannotTest, Settings, run_campaign
+from chaoskit.model import Verdict
+from tests.conftest import TARGETS
+
+
+def campaign(name, **options):
+    return run_campaign(Settings(scenario=f"{TARGETS}:{name}", **options))
+
+
+def without_time(result):
+    return [
+        getattr(result, field)
+        for field in result.__struct_fields__
+        if field not in ("seconds", "settings")
+    ]
+
+
+@pytest.mark.requirement("C1")
+def test_a_sweep_counts_every_point_and_every_fault():
+    result = campaign("COUNTING")
+    assert (result.verdict, result.points, result.runs) == (Verdict.HOLDS, 3, 6)
+    assert (result.fired, result.missed) == (6, 0)
+    tallies = result.table["append"]
+    assert {fault: tally.fired for fault, tally in tallies.items()} == {
+        "kill before": 3, "kill after": 3}  # fmt: skip
+
+
+def test_the_number_of_jobs_does_not_change_the_result():
+    one = campaign("COUNTING", plan="sample", runs=12, seed=3)
+    two = campaign("COUNTING", plan="sample", runs=12, seed=3, jobs=2)
+    assert without_time(one) == without_time(two)
+
+
+def test_shards_are_parts_of_the_whole():
+    parts = [campaign("COUNTING", shard=(number, 4)).runs for number in range(4)]
+    assert sum(parts) == 6
+
+
+def test_a_shard_without_a_schedule_is_unknown_not_a_pass():
+    result = campaign("COUNTING", shard=(9, 10))
+    assert (result.runs, result.verdict) == (0, Verdict.UNKNOWN)
+    assert "no schedule was run" in result.doubts
+
+
+def test_no_time_at_all_is_unknown():
+    assert campaign("COUNTING", seconds=0.0).verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.requirement("C2")
+def test_a_target_that_fails_after_a_crash_is_violated_and_says_why():
+    result = campaign("FAILING")
+    assert result.verdict is Verdict.VIOLATED
+    (witness,) = result.witnesses
+    assert witness.finding.signature == "recovers/failed"
+    assert witness.finding.message.endswith("RuntimeError: cannot read my own file")
+    assert witness.times == 2
+    assert witness.story[0] == "life 0: starts"
+
+
+@pytest.mark.requirement("C1")
+def test_a_hang_is_a_finding():
+    result = campaign("HANGING", deadline=0.2)
+    assert [w.finding.signature for w in result.witnesses] == ["recovers/hung"]
+    assert "did not finish in 0.2 s" in result.witnesses[0].finding.message
+
+
+def test_a_death_by_an_unknown_hand_is_unknown():
+    assert campaign("STRANGER").verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("BROKEN", "its run without faults failed.*broken from the start"),
+        ("SILENT", "passed no persist point"),
+        ("UNREPEATABLE", "two runs with the same seed and without faults differ"),
+        ("MISSING", "cannot be started.*there_is_no_such_function"),
+        ("THREADED", "expected one thread"),
+    ],
+)
+def test_what_cannot_be_tested_says_why(name, reason):
+    with pytest.raises(CannotTest, match=f"(?s){reason}"):
+        campaign(name)
+
+
+def test_runs_that_did_not_hold_are_kept_with_all_they_said(tmp_path):
+    result = campaign("FAILING", keep=str(tmp_path))
+    kept = tmp_path / "after-append#1"
+    assert result.witnesses[0].kept == str(tmp_path / "before-append#1")
+    assert (kept / "state" / "file").read_text() == "1"
+    assert (kept / "history.jsonl").exists()
+
+
+def test_progress_is_told_from_nothing_to_all():
+    told = []
+    run_campaign(
+        Settings(scenario=f"{TARGETS}:COUNTING"), lambda done, planned: told.append((done, planned))
+    )
+    assert told == [(n, 6) for n in range(7)]

@@ -1,0 +1,155 @@
+"""The command line as its users call it: words, exit codes, JSON, and one clear line for an error."""
+
+import json
+
+import pytest
+
+from chaoskit import __version__, repro
+from chaoskit.model import Repro, Schedule
+from tests.conftest import TARGETS
+
+
+def one_line(result, code):
+    """The error of a command that was used wrongly."""
+    assert result.returncode == code, result.stderr + result.stdout
+    assert "Traceback" not in result.stderr
+    assert result.stderr.startswith("chaoskit: ")
+    assert result.stderr.count("\n") == 1
+    return result.stderr
+
+
+def counting(chaoskit, *options):
+    return chaoskit("run", f"{TARGETS}:COUNTING", "--jobs", "1", *options)
+
+
+@pytest.mark.requirement("C1")
+def test_a_run_that_holds_exits_with_0_and_prints_seed_and_options_first(chaoskit):
+    result = counting(chaoskit, "--seed", "5")
+    assert result.returncode == 0
+    first = result.stdout.splitlines()[0]
+    assert first.endswith("COUNTING --fault kill --plan sweep --seed 5 --jobs 1")
+    assert "verdict: HOLDS" in result.stdout
+    assert "reproduce" not in result.stdout
+
+
+@pytest.mark.requirement("C3")
+def test_a_run_that_does_not_hold_ends_with_the_line_to_paste(chaoskit):
+    result = chaoskit("run", f"{TARGETS}:FAILING", "--jobs", "1")
+    assert result.returncode == 1
+    last = result.stdout.splitlines()[-1]
+    assert last.startswith("reproduce: chaoskit replay ck1-")
+    again = chaoskit(*last.split()[2:])
+    assert again.returncode == 1
+    assert again.stdout.splitlines()[-1] == "recovers/failed: met again"
+
+
+def test_json_has_the_fields_of_the_contract(chaoskit):
+    result = counting(chaoskit, "--json", "-")
+    data = json.loads(result.stdout)
+    assert {
+        "schema", "verdict", "seed", "scenario", "runs", "points", "states", "unique_states",
+        "fired", "missed", "confirmed", "seconds", "claims", "findings",
+    } <= set(data)  # fmt: skip
+    assert (data["schema"], data["verdict"], data["runs"], data["fired"]) == (1, "HOLDS", 6, 6)
+    assert data["claims"] == {"recovers": {"process": "HOLDS"}}
+
+
+def test_json_of_a_finding_has_the_fields_of_the_contract(chaoskit, tmp_path):
+    chaoskit("run", f"{TARGETS}:FAILING", "--jobs", "1", "--json", "out.json")
+    data = json.loads((tmp_path / "out.json").read_text())
+    (finding,) = data["findings"]
+    assert {"invariant", "tier", "fault", "point", "message", "repro"} <= set(finding)
+    assert (finding["invariant"], finding["point"]) == ("recovers", "append#1")
+
+
+def test_several_scenarios_give_one_object_with_parts(chaoskit):
+    result = chaoskit("run", f"{TARGETS}:COUNTING", f"{TARGETS}:FAILING", "--json", "-")
+    data = json.loads(result.stdout)
+    assert result.returncode == 1
+    assert (data["verdict"], data["runs"], len(data["scenarios"])) == ("VIOLATED", 8, 2)
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["run", "paymens"], "no scenario 'paymens': did you mean 'payments'?"),
+        (["run", "payments", "--mutant", "forget"], "no mutant of payments 'forget'"),
+        (["run", "payments", "--fault", "meteor"], "no fault 'meteor' (there are: kill)"),
+        (["run", "payments", "--plan", "guess"], "'guess' is not one of 'sweep', 'sample'"),
+        (["run", "payments", "--seed", "x"], "expected a whole number or 'random', got 'x'"),
+        (["run", "payments", "--for", "1 day"], "expected a time such as 60s, 10m or 2h"),
+        (["run", "payments", "--jobs", "0"], "0 is not in the range"),
+        (["run", "payments", "--nonsense"], "No such option"),
+        (["run", "nowhere.py:SCENARIO"], "no file 'nowhere.py'"),
+        (["run", f"{TARGETS}:NOT_A_SCENARIO"], "is a int, not a Scenario"),
+        (["run", "payments", "--dir", "/dev/null/x"], "cannot write to the state directory"),
+        (["replay", "hello"], "expected a token that begins with 'ck1-'"),
+        (["replay", "ck1-AAAA"], "the token is damaged"),
+        (["list", "points"], "list points needs a scenario"),
+        (["list", "everything"], "is not one of"),
+        (["report", "nowhere"], "expected a saved result in nowhere"),
+    ],
+)
+def test_wrong_use_is_one_clear_line_and_exit_code_2(chaoskit, args, said):
+    assert said in one_line(chaoskit(*args), 2)
+
+
+def test_a_token_of_another_version_is_refused(chaoskit):
+    token = repro.encode(Repro(version="0.0.1", scenario="payments", mutant=None, seed=1,
+                               schedule=Schedule(), signature=""))  # fmt: skip
+    said = one_line(chaoskit("replay", token), 2)
+    assert f"made by chaoskit 0.0.1, and this is chaoskit {__version__}" in said
+
+
+@pytest.mark.parametrize("name", ["BROKEN", "MISSING", "SILENT", "UNREPEATABLE"])
+def test_a_target_that_cannot_be_tested_is_unknown(chaoskit, name):
+    result = chaoskit("run", f"{TARGETS}:{name}")
+    assert result.returncode == 3
+    assert result.stderr.startswith("chaoskit: verdict: UNKNOWN: ")
+
+
+def test_a_scenario_that_cannot_be_imported_is_unknown(chaoskit, tmp_path):
+    (tmp_path / "mine.py").write_text("import not_installed_anywhere")
+    said = one_line(chaoskit("run", "mine.py:SCENARIO"), 3)
+    assert "No module named 'not_installed_anywhere'" in said
+
+
+def test_nothing_that_was_kept_before_is_lost_by_wrong_use(chaoskit, tmp_path):
+    counting(chaoskit)
+    before = sorted(tmp_path.rglob("*"))
+    chaoskit("run", "paymens")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("what", ["scenarios", "invariants", "faults", "mutants"])
+def test_lists_come_as_lines_and_as_json(chaoskit, what):
+    lines = chaoskit("list", what).stdout.splitlines()
+    rows = json.loads(chaoskit("list", what, "--json", "-").stdout)
+    assert [line.split("  ")[0].strip() for line in lines] == [row["name"] for row in rows]
+    assert all(row["summary"] for row in rows)
+
+
+def test_the_points_of_a_scenario_are_listed(chaoskit):
+    result = chaoskit("list", "points", f"{TARGETS}:COUNTING")
+    assert result.stdout == "append  3 times\n"
+
+
+def test_a_saved_result_is_rendered_again(chaoskit, tmp_path):
+    first = chaoskit("run", f"{TARGETS}:FAILING", "--jobs", "1")
+    (saved,) = (tmp_path / ".chaoskit").iterdir()
+    again = chaoskit("report", str(saved))
+    assert again.returncode == 1
+    assert again.stdout == first.stdout
+
+
+def test_the_doctor_says_that_this_machine_works(chaoskit):
+    result = chaoskit("doctor")
+    assert result.returncode == 0, result.stdout
+    assert "crash test" in result.stdout
+
+
+@pytest.mark.parametrize("args", [[], ["run"], ["replay"], ["list"], ["report"], ["doctor"]])
+def test_help_is_there_for_every_command(chaoskit, args):
+    result = chaoskit(*args, "--help")
+    assert result.returncode == 0
+    assert "Usage" in result.stdout

@@ -1,0 +1,136 @@
+"""Each invariant, in both directions: histories that it must accept and the smallest that it must not."""
+
+import json
+
+import pytest
+
+from chaoskit import registry
+from chaoskit.model import (
+    Ack,
+    Crashed,
+    Effect,
+    Ended,
+    History,
+    Kill,
+    NothingToJudge,
+    PersistPoint,
+    Probe,
+)
+
+CRASH = Crashed(0, 1, Kill(PersistPoint("write", 1), "after"))
+COMPLETED = Ended(1, "completed")
+
+
+def turn(messages, log_seq=0):
+    return Ack(0, 0, "turn", {"turn": 1, "messages": messages, "log_seq": log_seq})
+
+
+def recovered(messages=(), log=()):
+    return Probe(1, 0, "recovered", {"messages": list(messages), "answers": {}, "log": list(log)})
+
+
+def end(messages=(), log=(), answers=None):
+    data = {"messages": list(messages), "answers": answers or {}, "log": list(log)}
+    return Probe(1, 0, "end", data)
+
+
+def effect(name="mail", applied=True, life=0):
+    return Effect(life, 0, name, "send", {"to": "x"}, "k", applied)
+
+
+def accepted(run):
+    return Ack(0, 0, "accepted", {"request": "r", "run": run})
+
+
+def log(*kinds, run="A"):
+    return [json.dumps({"seq": n, "kind": kind, "run_id": run}) + "\n"
+            for n, kind in enumerate(kinds, 1)]  # fmt: skip
+
+
+STARTED, DONE, CUT = "run.started", "run.completed", "run.interrupted"
+UNDISTURBED = (turn(2), turn(4), end("abcd"))
+
+GOOD = [
+    ("recovers", [CRASH, Ended(0, "crashed"), COMPLETED], ()),
+    ("rollback", [CRASH, recovered("")], UNDISTURBED),
+    ("rollback", [turn(2), CRASH, recovered("ab")], UNDISTURBED),
+    ("rollback", [turn(2), CRASH, recovered("abcd")], UNDISTURBED),
+    ("exactly-once", [effect(), CRASH, COMPLETED], (effect(),)),
+    ("exactly-once", [effect(), CRASH, effect(applied=False), COMPLETED], (effect(),)),
+    ("exactly-once", [CRASH, Ended(1, "failed")], (effect(),)),
+    ("single-interruption", [accepted("A"), CRASH, end(log=log(STARTED, CUT))], ()),
+    ("single-interruption", [accepted("A"), CRASH, end(log=log(STARTED, DONE))], ()),
+    ("prefix-log", [turn(2, log_seq=2), CRASH, recovered(log=log("a", "b"))], ()),
+    ("prefix-log", [CRASH, recovered(log=log("a")), end(log=log("a", "b"))], ()),
+    ("crash-equivalence", [effect(), CRASH, end("ab", answers={"r": "yes"})],
+     (effect(), end("ab", answers={"r": "yes"}))),
+]  # fmt: skip
+
+BAD = [
+    ("recovers/failed", [CRASH, Ended(1, "failed", "Boom: no")], ()),
+    ("recovers/hung", [CRASH, Ended(1, "hung", "did not finish in 10 s")], ()),
+    ("rollback/lost", [turn(2), CRASH, recovered("")], UNDISTURBED),
+    ("rollback/partial", [turn(2), CRASH, recovered("abc")], UNDISTURBED),
+    ("rollback/changed", [turn(2), CRASH, recovered("ax")], UNDISTURBED),
+    ("exactly-once/doubled", [effect(), CRASH, effect()], (effect(),)),
+    ("exactly-once/unasked", [effect(), effect("bank"), CRASH], (effect(),)),
+    ("exactly-once/lost", [CRASH, COMPLETED], (effect(),)),
+    ("single-interruption/repeated", [CRASH, end(log=log(STARTED, CUT, CUT))], ()),
+    ("single-interruption/missing", [accepted("A"), CRASH, end(log=log(STARTED))], ()),
+    ("single-interruption/contradicted", [CRASH, end(log=log(STARTED, DONE, CUT))], ()),
+    ("prefix-log/lost", [turn(2, log_seq=3), CRASH, recovered(log=log("a", "b"))], ()),
+    ("prefix-log/rewritten", [recovered(log=log("a", "b")), end(log=log("a", "x"))], ()),
+    ("prefix-log/gap", [end(log=log("a", "b")[1:])], ()),
+    ("prefix-log/damaged", [end(log=[*log("a"), '{"seq": 2, "ki'])], ()),
+    ("prefix-log/damaged", [end(log=['{"seq": 1\n'])], ()),
+    ("prefix-log/damaged", [end(log=["[]\n"])], ()),
+    ("crash-equivalence/answer", [end("", answers={"r": "no"})], (end("", answers={"r": "yes"}),)),
+    ("crash-equivalence/transcript", [end("abx")], (end("abc"),)),
+    ("crash-equivalence/transcript", [end("abc")], (end("ab"),)),
+    ("crash-equivalence/effects", [effect("b"), effect("a"), end()],
+     (effect("a"), Effect(0, 0, "b", "other", {"to": "y"}, "k", True), end())),
+]  # fmt: skip
+
+VACUOUS = [
+    ("recovers", [], ()),
+    ("recovers", [Ended(1, "died", "signal SIGSEGV")], ()),
+    ("rollback", [CRASH], UNDISTURBED),
+    ("rollback", [CRASH, recovered("a")], ()),
+    ("exactly-once", [CRASH, COMPLETED], ()),
+    ("single-interruption", [end(log=log(STARTED, DONE))], ()),
+    ("single-interruption", [CRASH, end(log=[])], ()),
+    ("prefix-log", [CRASH], ()),
+    ("crash-equivalence", [CRASH], (end(),)),
+    ("crash-equivalence", [CRASH, end()], ()),
+]
+
+
+def check(name, events, baseline):
+    history = History(tuple(events), tuple(baseline))
+    return list(registry.invariant(name).check(history))
+
+
+@pytest.mark.requirement("C2")
+@pytest.mark.parametrize(("name", "events", "baseline"), GOOD)
+def test_a_sound_history_is_accepted(name, events, baseline):
+    assert check(name, events, baseline) == []
+
+
+@pytest.mark.requirement("C2")
+@pytest.mark.parametrize(("signature", "events", "baseline"), BAD)
+def test_a_broken_history_is_found_and_named(signature, events, baseline):
+    name, kind = signature.split("/")
+    assert kind in {violation.kind for violation in check(name, events, baseline)}
+
+
+@pytest.mark.requirement("C2")
+@pytest.mark.parametrize(("name", "events", "baseline"), VACUOUS)
+def test_a_history_with_nothing_to_judge_is_not_a_pass(name, events, baseline):
+    with pytest.raises(NothingToJudge):
+        check(name, events, baseline)
+
+
+def test_every_invariant_has_sound_and_broken_examples():
+    names = set(registry.names(registry.INVARIANTS))
+    assert names == {name for name, *_ in GOOD} == {sig.split("/")[0] for sig, *_ in BAD}
+    assert names == {name for name, *_ in VACUOUS}

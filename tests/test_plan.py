@@ -1,0 +1,58 @@
+import pytest
+from hypothesis import given, strategies as st
+
+from chaoskit.model import Firing, PersistPoint, Schedule
+from chaoskit.plan import Sample, Sweep
+
+FIRINGS = tuple(
+    Firing(PersistPoint("write", nth), when) for nth in (1, 2, 3) for when in ("before", "after")
+)
+
+
+def play(plan, firings=FIRINGS):
+    """All schedules of a plan, as if every life passed the same points."""
+    seen = {Schedule(): firings}
+    for number in range(1, plan.rounds() + 1):
+        for schedule in list(plan.schedules(number, seen)):
+            seen[schedule] = firings
+    return [schedule for schedule in seen if schedule.faults]
+
+
+@pytest.mark.requirement("C1")
+def test_a_sweep_kills_before_and_after_every_point_once():
+    schedules = play(Sweep())
+    assert len(schedules) == len(FIRINGS)
+    assert {(s.faults[0].point, s.faults[0].when) for s in schedules} == {
+        (f.point, f.when) for f in FIRINGS
+    }
+
+
+@pytest.mark.requirement("C1")
+@given(seed=st.integers(0, 2**32), runs=st.integers(1, 60))
+def test_a_sample_is_decided_by_its_seed_and_names_only_points_that_were_seen(seed, runs):
+    schedules = play(Sample(seed, runs))
+    assert schedules == play(Sample(seed, runs))
+    assert len(schedules) <= runs
+    for schedule in schedules:
+        assert 1 <= len(schedule.faults) <= 3
+        for fault in schedule.faults:
+            assert Firing(fault.point, fault.when) in FIRINGS
+
+
+def test_a_sample_has_one_two_and_three_crashes():
+    assert {len(s.faults) for s in play(Sample(seed=1, runs=15))} == {1, 2, 3}
+
+
+def test_different_seeds_give_different_samples():
+    assert play(Sample(1, 12)) != play(Sample(2, 12))
+
+
+def test_a_second_crash_extends_a_schedule_that_was_run():
+    schedules = play(Sample(seed=5, runs=30))
+    for schedule in schedules:
+        if len(schedule.faults) > 1:
+            assert Schedule(schedule.faults[:-1]) in schedules
+
+
+def test_a_sample_of_a_target_without_points_is_empty_rather_than_endless():
+    assert play(Sample(seed=1, runs=10), firings=()) == []

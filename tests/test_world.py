@@ -1,0 +1,51 @@
+import pytest
+
+from chaoskit.model import Service
+from chaoskit.world import Refused, World
+
+
+def call(service, action="pay", key="k", at=0, **args):
+    return {"service": service, "action": action, "args": args, "key": key, "at": at}
+
+
+@pytest.fixture
+def world():
+    return World([Service(name="plain"), Service(name="keyed", honours_keys=True),
+                  Service(name="open", verifiable=True)])  # fmt: skip
+
+
+def test_every_act_is_a_line_of_the_ledger(world):
+    world.act(0, call("plain", euro=5))
+    world.act(1, call("plain", euro=5))
+    assert [(e.life, e.args, e.applied) for e in world.ledger] == [
+        (0, {"euro": 5}, True), (1, {"euro": 5}, True)]  # fmt: skip
+
+
+def test_a_service_that_honours_keys_does_the_same_act_once_and_answers_the_same(world):
+    first = world.act(0, call("keyed", euro=5))
+    assert world.act(1, call("keyed", euro=5)) == first
+    assert [e.applied for e in world.ledger] == [True, False]
+
+
+def test_another_key_or_no_key_is_another_act(world):
+    for key in ("a", "b", None, None):
+        world.act(0, call("keyed", key=key))
+    assert [e.applied for e in world.ledger] == [True] * 4
+
+
+def test_a_verifiable_service_says_whether_it_happened(world):
+    assert world.act(0, call("open", "happened")) is None
+    answer = world.act(0, call("open", euro=5))
+    assert world.act(0, call("open", "happened")) == answer
+    assert len(world.ledger) == 1, "asking is no effect"
+
+
+def test_other_services_do_not_say(world):
+    with pytest.raises(Refused, match="does not say"):
+        world.act(0, call("plain", "happened"))
+
+
+def test_an_unknown_service_is_refused_by_name(world):
+    with pytest.raises(Refused, match=r"no service 'bank'.*keyed, open, plain"):
+        world.act(0, call("bank"))
+    assert world.ledger == []
