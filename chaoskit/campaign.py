@@ -200,12 +200,13 @@ class _Pool:
         self._executor: ProcessPoolExecutor | None = None
         if settings.jobs > 1:
             arguments = (settings, workspace.path, workspace.session, baseline, os.getpid())
+            # What is started here inherits the blocked signal: Ctrl-C is for the parent, which
+            # then ends its workers, also while they are still starting (which they do with the
+            # first submission).
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             self._executor = ProcessPoolExecutor(
                 settings.jobs, get_context("spawn"), _start_worker, arguments
             )
-            # Workers start with the first submission, and inherit the blocked signal: Ctrl-C is
-            # for the parent, which then ends them, also while they are still starting.
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             self._executor.submit(os.getpid)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 

@@ -52,14 +52,21 @@ class Zygote:
         self._cold = cold
 
     def serve(self) -> None:
-        while request := self._receive():
-            message, fds = request
-            answer = self._reap(message["pid"]) if message["do"] == "reap" else None
-            answer = answer or self._fork(fds)
+        """Until the supervisor is gone: in order (end of file), or in the middle of a request."""
+        try:
+            while request := self._receive():
+                self._control.send(json.dumps(self._answer(*request)).encode())
+        except ConnectionError:
+            return
+        finally:
+            kill_children()
+
+    def _answer(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        try:
+            return self._reap(message["pid"]) if message["do"] == "reap" else self._fork(fds)
+        finally:
             for fd in fds:
                 os.close(fd)
-            self._control.send(json.dumps(answer).encode())
-        kill_children()
 
     def _receive(self) -> tuple[dict[str, Any], list[int]] | None:
         data, fds, _, _ = socket.recv_fds(self._control, PACKET, 5)
