@@ -188,6 +188,19 @@ def _work(schedule: Schedule) -> Outcome:
     return _bench.judge(schedule, _baseline)
 
 
+@contextmanager
+def _no_ctrl_c() -> Iterator[None]:
+    """Around whatever may start a process of the pool, which inherits the blocked signal.
+
+    Ctrl-C is for the parent, which then ends its workers, also while they are still starting.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class _Pool:
     """Maps schedules to outcomes, in order, on `jobs` processes (or in this one)."""
 
@@ -200,15 +213,10 @@ class _Pool:
         self._executor: ProcessPoolExecutor | None = None
         if settings.jobs > 1:
             arguments = (settings, workspace.path, workspace.session, baseline, os.getpid())
-            # What is started here inherits the blocked signal: Ctrl-C is for the parent, which
-            # then ends its workers, also while they are still starting (which they do with the
-            # first submission).
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-            self._executor = ProcessPoolExecutor(
-                settings.jobs, get_context("spawn"), _start_worker, arguments
-            )
-            self._executor.submit(os.getpid)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+            with _no_ctrl_c():
+                self._executor = ProcessPoolExecutor(
+                    settings.jobs, get_context("spawn"), _start_worker, arguments
+                )
 
     def outcomes(self, schedules: Iterable[Schedule]) -> Iterator[Outcome]:
         if self._executor is None:
@@ -216,7 +224,8 @@ class _Pool:
             return
         pending: list[Future[Outcome]] = []
         for schedule in schedules:
-            pending.append(self._executor.submit(_work, schedule))
+            with _no_ctrl_c():
+                pending.append(self._executor.submit(_work, schedule))
             if len(pending) > 2 * self._jobs:
                 yield pending.pop(0).result()
         for future in pending:
