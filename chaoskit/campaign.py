@@ -1,263 +1,192 @@
-"""A campaign: one scenario, one plan, all its schedules on several cores, one result.
+"""A campaign: one scenario under the faults that were asked for, on several cores; one Result.
 
-Results do not depend on the number of jobs: schedules come from the plan in order, rounds wait for
-each other, and outcomes are counted in the order of the schedules.
+kill     schedules of the plan, run into for real
+disk     one error at every operation, run into for real
+power    one recording, every state that a loss of power could have left, rebuilt and recovered
+         from; what does not hold is made as small as it gets, and run into for real
 """
 
 from __future__ import annotations
 
-import itertools
-import os
-import shutil
-import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import closing, contextmanager
-from multiprocessing import get_context
-from pathlib import Path
+from contextlib import closing
+from itertools import count
+from typing import TypeVar
 
 import msgspec
 
-from chaoskit import __version__, registry, repro
-from chaoskit.inside.zygote import die_with_parent
-from chaoskit.model import (
-    Ended,
-    Event,
-    Finding,
-    Firing,
-    Judgement,
-    Kill,
-    Repro,
-    Run,
-    Schedule,
-    Verdict,
-)
+from chaoskit.bench import Bench, CannotTest, Outcome, open_bench, undisturbed
+from chaoskit.disk import hint
+from chaoskit.disk.image import Image
+from chaoskit.model import Event, Finding, Firing, PowerLoss, Run, Schedule
 from chaoskit.oracle import judge
 from chaoskit.plan import Plan, Sample, Sweep
-from chaoskit.story import tell
-from chaoskit.supervisor import Supervisor
-from chaoskit.workspace import Workspace
-from chaoskit.zygote import CannotStart, Zygote
+from chaoskit.pool import Pool
+from chaoskit.recording import CrashState, Recording, candidate_of, points as disk_points, state_of
+from chaoskit.result import Counter, Result, Witness
+from chaoskit.settings import Settings
 
-TIER = "process"  # what a kill of the process puts to the test
-
-
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that decides what a campaign does; printed before it starts."""
-
-    scenario: str
-    seed: int = 0
-    plan: str = "sweep"
-    runs: int = 100  # of a sample
-    seconds: float | None = None
-    jobs: int = 1
-    mutant: str | None = None
-    cold: bool = False
-    deadline: float | None = None
-    shard: tuple[int, int] = (0, 1)  # this one of so many equal parts of the schedules
-    keep: str | None = None  # where runs that did not hold are saved
-
-
-class Witness(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding with the run that shows it."""
-
-    finding: Finding
-    schedule: Schedule
-    token: str
-    story: tuple[str, ...]  # the run in a few lines
-    kept: str | None
-    times: int = 1  # runs of this campaign that showed the same
-
-
-class Tally(msgspec.Struct, kw_only=True):
-    """What was done at one point by one fault, and what came of it."""
-
-    runs: int = 0
-    fired: int = 0
-    verdict: Verdict = Verdict.NOT_MEASURED  # the worst
-    times: int = 0  # that the worst was met
-
-    def add(self, verdict: Verdict) -> None:
-        if verdict.rank > self.verdict.rank:
-            self.verdict, self.times = verdict, 0
-        self.times += verdict is self.verdict
-
-
-class Result(msgspec.Struct, frozen=True, kw_only=True):
-    settings: Settings
-    verdict: Verdict
-    runs: int
-    points: int
-    fired: int
-    missed: int
-    seconds: float
-    claims: dict[str, Verdict]
-    witnesses: tuple[Witness, ...]
-    doubts: tuple[str, ...]  # reasons for UNKNOWN
-    table: dict[str, dict[str, Tally]]  # point name -> fault -> tally
-
-
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker sends back of one run."""
-
-    schedule: Schedule
-    judgement: Judgement
-    fired: int
-    last_trace: tuple[Firing, ...]
-    story: tuple[str, ...] = ()  # of a run that did not hold
-    kept: str | None = None
-
-
-class CannotTest(Exception):
-    """Nothing can be said about the target: it does not start, or fails without any fault."""
-
+__all__ = ["CannotTest", "Result", "Settings", "points", "replay", "run_campaign"]
 
 Progress = Callable[[int, int | None], None]  # (runs done, runs planned so far)
-
-
-# --- one run, in whichever process does it --------------------------------------------------------
-
-
-class Bench:
-    """A supervisor with its zygote, workspace and oracle, ready to run schedules one by one."""
-
-    def __init__(self, settings: Settings, directory: Path, session: str) -> None:
-        scenario = registry.scenario(settings.scenario)
-        mutant = registry.mutant(scenario, settings.mutant) if settings.mutant else None
-        self.invariants = registry.invariants_of(scenario)
-        self._directory = directory
-        self._keep = settings.keep
-        self._zygote = Zygote(scenario.target, session=session, cold=settings.cold)
-        self._supervisor = Supervisor(
-            scenario, self._zygote, seed=settings.seed, mutant=mutant, deadline=settings.deadline
-        )
-        self._numbers = itertools.count()
-
-    def close(self) -> None:
-        self._zygote.close()
-
-    def run(self, schedule: Schedule, baseline: tuple[Event, ...]) -> tuple[Run, Path]:
-        directory = self._directory / f"run-{os.getpid()}-{next(self._numbers)}"
-        return self._supervisor.carry_out(schedule, directory, baseline), directory
-
-    def judge(self, schedule: Schedule, baseline: tuple[Event, ...]) -> Outcome:
-        run, directory = self.run(schedule, baseline)
-        judgement = judge(run, self.invariants)
-        kept: str | None = None
-        story: tuple[str, ...] = ()
-        if judgement.verdict is not Verdict.HOLDS:
-            story = tell(run.history)
-            kept = keep(directory, Path(self._keep), schedule) if self._keep else None
-        shutil.rmtree(directory)
-        return Outcome(
-            schedule=schedule,
-            judgement=judgement,
-            fired=run.fired,
-            last_trace=run.traces[-1],
-            story=story,
-            kept=kept,
-        )
-
-
-def keep(directory: Path, where: Path, schedule: Schedule) -> str:
-    """Save a run's directory under a name that says what was done to it."""
-    name = "_".join(f"{f.when}-{f.point}" for f in schedule.faults) or "no-fault"
-    place = where / name.replace("/", "-")
-    shutil.rmtree(place, ignore_errors=True)
-    shutil.copytree(directory, place)
-    return str(place)
-
-
-# --- several cores -----------------------------------------------------------------------------
-
-_bench: Bench | None = None  # of this worker process
-_baseline: tuple[Event, ...] = ()
-
-
-def _start_worker(
-    settings: Settings, directory: Path, session: str, baseline: tuple[Event, ...], parent: int
-) -> None:
-    global _bench, _baseline  # a pool's worker has no other place for its state
-    die_with_parent(parent)
-    _bench, _baseline = Bench(settings, directory, session), baseline
-
-
-def _work(schedule: Schedule) -> Outcome:
-    assert _bench is not None
-    return _bench.judge(schedule, _baseline)
-
-
-@contextmanager
-def _no_ctrl_c() -> Iterator[None]:
-    """Around whatever may start a process of the pool, which inherits the blocked signal.
-
-    Ctrl-C is for the parent, which then ends its workers, also while they are still starting.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-class _Pool:
-    """Maps schedules to outcomes, in order, on `jobs` processes (or in this one)."""
-
-    def __init__(
-        self, settings: Settings, workspace: Workspace, bench: Bench, baseline: tuple[Event, ...]
-    ) -> None:
-        self._bench = bench
-        self._baseline = baseline
-        self._jobs = settings.jobs
-        self._executor: ProcessPoolExecutor | None = None
-        if settings.jobs > 1:
-            arguments = (settings, workspace.path, workspace.session, baseline, os.getpid())
-            with _no_ctrl_c():
-                self._executor = ProcessPoolExecutor(
-                    settings.jobs, get_context("spawn"), _start_worker, arguments
-                )
-
-    def outcomes(self, schedules: Iterable[Schedule]) -> Iterator[Outcome]:
-        if self._executor is None:
-            yield from (self._bench.judge(s, self._baseline) for s in schedules)
-            return
-        pending: list[Future[Outcome]] = []
-        for schedule in schedules:
-            with _no_ctrl_c():
-                pending.append(self._executor.submit(_work, schedule))
-            if len(pending) > 2 * self._jobs:
-                yield pending.pop(0).result()
-        for future in pending:
-            yield future.result()
-
-    def close(self) -> None:
-        if self._executor:
-            self._executor.shutdown(wait=True, cancel_futures=True)
-
-
-# --- the whole ---------------------------------------------------------------------------------
+T = TypeVar("T")
 
 
 def run_campaign(settings: Settings, progress: Progress = lambda _done, _planned: None) -> Result:
     """Raises CannotTest when the target does not even survive being left alone."""
     started = time.monotonic()
-    with _open_bench(settings) as (bench, workspace):
-        baseline = undisturbed(bench)
-        counter = _Counter(settings, baseline, judge(baseline, bench.invariants))
-        pool = _Pool(settings, workspace, bench, baseline.history.events)
-        with closing(pool):
-            for outcome in _outcomes(settings, pool, baseline, started, progress):
-                counter.add(outcome)
+    clock = _Clock(started, settings.seconds, progress)
+    counter: Counter | None = None
+    for fault in settings.faults:
+        part = msgspec.structs.replace(settings, faults=(fault,))
+        with open_bench(part) as (bench, workspace):
+            counter = counter or Counter(settings, [i.name for i in bench.invariants])
+            baseline = undisturbed(bench)
+            counter.add_undisturbed(
+                judge(baseline, bench.invariants), (firing.point for firing in baseline.traces[0])
+            )
+            recording = bench.record() if fault == "power" else None
+            events = baseline.history.events
+            with closing(Pool(part, workspace, bench, events, recording)) as pool:
+                for outcome in _outcomes(fault, part, pool, baseline, clock):
+                    counter.add(outcome)
+            if recording:
+                _confirm_all(counter, bench, recording, events)
+    assert counter is not None, "settings always name a fault"
     return counter.result(time.monotonic() - started)
 
 
+def _outcomes(
+    fault: str, settings: Settings, pool: Pool, baseline: Run, clock: _Clock
+) -> Iterator[Outcome]:
+    if fault == "power":
+        return clock.counted(pool.states(clock.while_time(count())), settings.power_states)
+    return _planned_outcomes(plan_of(fault, settings), settings, pool, baseline, clock)
+
+
+def _planned_outcomes(
+    plan: Plan, settings: Settings, pool: Pool, baseline: Run, clock: _Clock
+) -> Iterator[Outcome]:
+    seen: dict[Schedule, tuple[Firing, ...]] = {Schedule(): baseline.traces[0]}
+    part, parts = settings.shard
+    for number in range(1, plan.rounds() + 1):
+        schedules = list(plan.schedules(number, seen))[part::parts]
+        found = pool.outcomes(clock.while_time(schedules))
+        for outcome in clock.counted(found, len(schedules)):
+            seen[outcome.schedule] = outcome.last_trace[: plan.extent(outcome.recovery)]
+            yield outcome
+
+
+def plan_of(fault: str, settings: Settings) -> Plan:
+    if settings.plan == "sample":
+        return Sample(settings.seed, settings.sample_runs, fault)
+    return Sweep(fault)
+
+
+class _Clock:
+    """Stops in time, and tells how far it has come."""
+
+    def __init__(self, started: float, seconds: float | None, progress: Progress) -> None:
+        self._started = started
+        self._seconds = seconds
+        self._progress = progress
+        self._done = self._planned = 0
+
+    def while_time(self, tasks: Iterable[T]) -> Iterator[T]:
+        for task in tasks:
+            if self._seconds is not None and time.monotonic() - self._started > self._seconds:
+                return
+            yield task
+
+    def counted(self, outcomes: Iterator[Outcome], planned: int) -> Iterator[Outcome]:
+        self._planned += planned
+        self._progress(self._done, self._planned)
+        for outcome in outcomes:
+            self._done += 1
+            self._progress(self._done, self._planned)
+            yield outcome
+
+
+# --- from a rebuilt state to a finding that stands -----------------------------------------------
+
+
+def _confirm_all(
+    counter: Counter, bench: Bench, recording: Recording, baseline: tuple[Event, ...]
+) -> None:
+    for witness in counter.unconfirmed():
+        smallest = _minimise(witness, bench, recording, baseline)
+        confirmed = None
+        for schedule in dict.fromkeys([smallest, witness.schedule]):
+            confirmed = confirmed or _met_for_real(witness, schedule, counter, bench, baseline)
+        if confirmed:
+            lines = _hint(recording, confirmed.schedule)
+            confirmed = msgspec.structs.replace(confirmed, hint=lines)
+        counter.confirm(witness, confirmed)
+
+
+def _minimise(
+    witness: Witness, bench: Bench, recording: Recording, baseline: tuple[Event, ...]
+) -> Schedule:
+    """The same failure with as little lost as possible."""
+    (fault,) = witness.schedule.faults
+    assert isinstance(fault, PowerLoss)
+    candidate = candidate_of(recording.trace, fault)
+
+    def still_bad(image: Image) -> bool:
+        state = CrashState(candidate.at, image, fault)
+        found = bench.judge_state(recording, state, baseline).judgement.findings
+        return any(finding.signature == witness.finding.signature for finding in found)
+
+    smallest = hint.minimise(recording.trace, candidate, still_bad)
+    return Schedule((state_of(smallest, disk_points(recording.trace)).fault,))
+
+
+def _met_for_real(
+    witness: Witness,
+    schedule: Schedule,
+    counter: Counter,
+    bench: Bench,
+    baseline: tuple[Event, ...],
+) -> Witness | None:
+    outcome = bench.judge(schedule, baseline)
+    for finding in outcome.judgement.findings:
+        if finding.signature == witness.finding.signature:
+            return _witness(witness, finding, outcome, counter)
+    return None
+
+
+def _witness(known: Witness, finding: Finding, outcome: Outcome, counter: Counter) -> Witness:
+    return msgspec.structs.replace(
+        known,
+        finding=finding,
+        schedule=outcome.schedule,
+        token=counter.token(finding, outcome.schedule),
+        story=outcome.story,
+        kept=outcome.kept,
+        rebuilt=False,
+    )
+
+
+def _hint(recording: Recording, schedule: Schedule) -> tuple[str, ...]:
+    fault = schedule.faults[-1]
+    assert isinstance(fault, PowerLoss)
+    candidate = candidate_of(recording.trace, fault)
+    claimed = [at for at in recording.claims() if at <= candidate.at]
+    last = claimed[-1] if claimed else None
+    return tuple(str(hint.explain(recording.trace, candidate, last)).splitlines())
+
+
+# --- less than a campaign ------------------------------------------------------------------------
+
+
 def replay(settings: Settings, schedule: Schedule) -> Result:
-    """One schedule, judged as it was in its campaign."""
+    """One schedule, really carried out, judged as it was in its campaign."""
     started = time.monotonic()
-    with _open_bench(settings) as (bench, _):
+    with open_bench(settings) as (bench, _):
         baseline = undisturbed(bench)
-        counter = _Counter(settings, baseline, judge(baseline, bench.invariants), whole=False)
+        counter = Counter(settings, [i.name for i in bench.invariants], whole=False)
+        counter.add_undisturbed(judge(baseline, bench.invariants), ())
         if schedule.faults:
             counter.add(bench.judge(schedule, baseline.history.events))
     return counter.result(time.monotonic() - started)
@@ -265,171 +194,5 @@ def replay(settings: Settings, schedule: Schedule) -> Result:
 
 def points(settings: Settings) -> tuple[Firing, ...]:
     """Where the target persists when nothing happens to it."""
-    with _open_bench(settings) as (bench, _):
+    with open_bench(settings) as (bench, _):
         return undisturbed(bench).traces[0]
-
-
-@contextmanager
-def _open_bench(settings: Settings) -> Iterator[tuple[Bench, Workspace]]:
-    with Workspace() as workspace:
-        try:
-            with closing(Bench(settings, workspace.path, workspace.session)) as bench:
-                yield bench, workspace
-        except CannotStart as error:
-            raise CannotTest(f"the target cannot be started: {error}") from None
-
-
-def undisturbed(bench: Bench) -> Run:
-    """The run without faults, done twice: if it is not the same twice, no comparison means anything."""
-    first, directory = bench.run(Schedule(), ())
-    _check_completed(first, directory)
-    second, _ = bench.run(Schedule(), ())
-    if (first.history, first.traces) != (second.history, second.traces):
-        raise CannotTest(
-            "two runs with the same seed and without faults differ: "
-            "the target takes time, ids or randomness from outside its seed"
-        )
-    return msgspec.structs.replace(
-        first, history=msgspec.structs.replace(first.history, baseline=first.history.events)
-    )
-
-
-def _check_completed(run: Run, directory: Path) -> None:
-    end = next(reversed(list(run.history.of(Ended))))
-    if end.how != "completed":
-        said = (directory / "stderr-0").read_text(errors="replace").strip()
-        raise CannotTest(f"its run without faults {end.how}: {end.detail.strip()}\n{said}".strip())
-    if not run.traces[0]:
-        raise CannotTest(
-            "its run without faults passed no persist point: "
-            'expected sys.audit("persist.point", name, "before" or "after") around each durable change'
-        )
-
-
-def plan_of(settings: Settings) -> Plan:
-    return Sweep() if settings.plan == "sweep" else Sample(settings.seed, settings.runs)
-
-
-def _outcomes(
-    settings: Settings, pool: _Pool, baseline: Run, started: float, progress: Progress
-) -> Iterator[Outcome]:
-    plan = plan_of(settings)
-    seen: dict[Schedule, tuple[Firing, ...]] = {Schedule(): baseline.traces[0]}
-    done = planned = 0
-    part, parts = settings.shard
-    for number in range(1, plan.rounds() + 1):
-        schedules = list(plan.schedules(number, seen))[part::parts]
-        planned += len(schedules)
-        progress(done, planned)
-        for outcome in pool.outcomes(_until(schedules, started, settings.seconds)):
-            seen[outcome.schedule] = outcome.last_trace
-            done += 1
-            progress(done, planned)
-            yield outcome
-
-
-def _until(
-    schedules: Iterable[Schedule], started: float, seconds: float | None
-) -> Iterator[Schedule]:
-    for schedule in schedules:
-        if seconds is not None and time.monotonic() - started > seconds:
-            return
-        yield schedule
-
-
-class _Counter:
-    """Adds up outcomes to a Result."""
-
-    def __init__(
-        self, settings: Settings, baseline: Run, judgement: Judgement, *, whole: bool = True
-    ) -> None:
-        """`whole`: every claim has to be put to the test; a replay shows one run only."""
-        self._settings = settings
-        self._whole = whole
-        self._points = {firing.point for firing in baseline.traces[0]}
-        self._claims = dict(judgement.claims)
-        self._witnesses: dict[str, Witness] = {}
-        self._doubts: dict[str, None] = {}
-        self._table: dict[str, dict[str, Tally]] = {}
-        self._runs = self._fired = self._missed = 0
-        self._note(judgement, Schedule(), tell(baseline.history), None)
-        # That an undisturbed run has nothing to judge (no recovery, no interruption) is no doubt.
-        for name, verdict in self._claims.items():
-            if verdict is Verdict.HOLDS:
-                self._claims[name] = Verdict.NOT_MEASURED
-
-    def add(self, outcome: Outcome) -> None:
-        self._runs += 1
-        self._fired += outcome.fired == len(outcome.schedule.faults)
-        self._missed += len(outcome.schedule.faults) - outcome.fired
-        for name, verdict in outcome.judgement.claims.items():
-            self._claims[name] = Verdict.merge([self._claims[name], verdict])
-        self._count(outcome)
-        self._note(outcome.judgement, outcome.schedule, outcome.story, outcome.kept)
-
-    def _count(self, outcome: Outcome) -> None:
-        fault = outcome.schedule.faults[-1]
-        row = self._table.setdefault(fault.point.name, {})
-        tally = row.setdefault(fault_name(fault), Tally())
-        tally.runs += 1
-        tally.fired += outcome.fired == len(outcome.schedule.faults)
-        tally.add(outcome.judgement.verdict)
-
-    def _note(
-        self, judgement: Judgement, schedule: Schedule, story: tuple[str, ...], kept: str | None
-    ) -> None:
-        self._doubts |= dict.fromkeys(judgement.doubts)
-        for finding in {f.signature: f for f in reversed(judgement.findings)}.values():
-            known = self._witnesses.get(finding.signature)
-            # The first witness of the fewest crashes is the one that is easiest to read.
-            if known is None or len(schedule.faults) < len(known.schedule.faults):
-                witness = Witness(
-                    finding=finding, schedule=schedule, token=self._token(finding, schedule),
-                    story=story, kept=kept, times=known.times if known else 0,
-                )  # fmt: skip
-            else:
-                witness = known
-            self._witnesses[finding.signature] = msgspec.structs.replace(
-                witness, times=witness.times + 1
-            )
-
-    def _token(self, finding: Finding, schedule: Schedule) -> str:
-        return repro.encode(
-            Repro(
-                version=__version__,
-                scenario=self._settings.scenario,
-                mutant=self._settings.mutant,
-                seed=self._settings.seed,
-                schedule=schedule,
-                signature=finding.signature,
-            )
-        )
-
-    def _importance(self, witness: Witness) -> int:
-        """In the order in which the scenario names its invariants."""
-        return list(self._claims).index(witness.finding.invariant)
-
-    def result(self, seconds: float) -> Result:
-        for name, verdict in self._claims.items():
-            if verdict is Verdict.NOT_MEASURED and self._whole:
-                self._doubts[f"nothing that happened put {name} to the test"] = None
-        if not self._runs and self._whole:
-            self._doubts["no schedule was run"] = None
-        floor = Verdict.UNKNOWN if self._doubts else Verdict.HOLDS
-        return Result(
-            settings=self._settings,
-            verdict=Verdict.merge([floor, *self._claims.values()]),
-            runs=self._runs,
-            points=len(self._points),
-            fired=self._fired,
-            missed=self._missed,
-            seconds=seconds,
-            claims=self._claims,
-            witnesses=tuple(sorted(self._witnesses.values(), key=self._importance)),
-            doubts=tuple(self._doubts),
-            table=self._table,
-        )
-
-
-def fault_name(fault: Kill) -> str:
-    return f"kill {fault.when}"

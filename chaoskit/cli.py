@@ -11,15 +11,18 @@ import secrets
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import rich_click as click
 from click.exceptions import Abort, Exit
 
 from chaoskit import __version__, campaign, doctor as machine, faults, registry, report, repro
-from chaoskit.campaign import CannotTest, Result, Settings
-from chaoskit.model import Repro, Verdict
+from chaoskit.bench import CannotTest
+from chaoskit.disk import interposer
+from chaoskit.model import Kill, Repro, Schedule, Verdict
+from chaoskit.result import Result
+from chaoskit.settings import Settings
 from chaoskit.terminal import Terminal
 
 EXIT = {Verdict.HOLDS: 0, Verdict.VIOLATED: 1, Verdict.UNKNOWN: 3, Verdict.NOT_MEASURED: 3}
@@ -88,6 +91,22 @@ def cli() -> None:
     help="What is done to the target (`chaoskit list faults`).",
 )
 @click.option(
+    "--points",
+    type=click.Choice(["named", "syscalls"]),
+    default="named",
+    show_default=True,
+    help="Where kills strike. **named**: points that the target announces. **syscalls**: every "
+    "operation on its files, also half-way through a write.",
+)
+@click.option(
+    "--profile",
+    type=click.Choice(["ext4", "posix"]),
+    default="ext4",
+    show_default=True,
+    help="What a loss of power may lose. A finding under **ext4** is a bug; one under **posix** alone "
+    "is a warning about other file systems.",
+)
+@click.option(
     "--plan",
     type=click.Choice(["sweep", "sample"]),
     default="sweep",
@@ -105,9 +124,8 @@ def cli() -> None:
 @click.option(
     "--runs",
     type=click.IntRange(min=1),
-    default=100,
-    show_default=True,
-    help="How many schedules a sample has.",
+    show_default="100 of a sample, 1000 states of a power loss",
+    help="How many schedules a sample has, or how many states of a power loss are examined.",
 )
 @click.option("--for", "seconds", type=Duration(), help="Stop after this time, e.g. 60s or 10m.")
 @click.option(
@@ -144,13 +162,16 @@ def run(scenarios: tuple[str, ...], fault: tuple[str, ...], directory: Path, jso
 
     SCENARIO is a name (`chaoskit list scenarios`), `module:name` or `file.py:name`.
     """
-    assert fault == ("kill",)  # the only one there is: FAULTS has no other
+    needs_disk = options["points"] == "syscalls" or fault != ("kill",)
+    reason = interposer.available() if needs_disk else None
+    if reason:
+        raise ValueError(f"the disk cannot be watched here: {reason} (chaoskit doctor says more)")
     terminal = Terminal(to_stderr=json_file == "-")
     machine.state_directory(directory)
     results = []
     for name in scenarios:
         place = directory / _slug(name, options["mutant"])
-        settings = Settings(scenario=name, keep=str(place / "runs"), **options)
+        settings = Settings(scenario=name, faults=fault, keep=str(place / "runs"), **options)
         check_names(settings)
         results.append(_campaign(settings, terminal, place))
     verdict = Verdict.merge(result.verdict for result in results)
@@ -203,7 +224,8 @@ def replay(token: str, cold: bool, json_file: str | None) -> None:
     REPRO is the token from a `reproduce:` line.
     """
     wanted = repro.decode(token)
-    settings = Settings(scenario=wanted.scenario, seed=wanted.seed, mutant=wanted.mutant, cold=cold)
+    settings = Settings(scenario=wanted.scenario, seed=wanted.seed, mutant=wanted.mutant, cold=cold,
+                        points=points_of(wanted.schedule))  # fmt: skip
     check_names(settings)
     terminal = Terminal(to_stderr=json_file == "-")
     terminal.console.print(_replay_header(wanted), soft_wrap=True, markup=False)
@@ -214,6 +236,12 @@ def replay(token: str, cold: bool, json_file: str | None) -> None:
     met = any(w.finding.signature == wanted.signature for w in result.witnesses)
     terminal.console.print(f"{wanted.signature}: {'met again' if met else 'not met'}")
     sys.exit(EXIT[result.verdict])
+
+
+def points_of(schedule: Schedule) -> Literal["named", "syscalls"]:
+    """Whether the disk has to be watched for these faults to strike."""
+    named = all(isinstance(f, Kill) and f.point.op is None for f in schedule.faults)
+    return "named" if named else "syscalls"
 
 
 def _replay_header(wanted: Repro) -> str:
@@ -227,13 +255,16 @@ def _replay_header(wanted: Repro) -> str:
 )
 @click.argument("scenario", required=False)
 @click.option("--seed", type=Seed(), default="0", show_default=True, help="For points.")
+@click.option("--syscalls", is_flag=True, help="For points: every operation on the target's files.")
 @click.option("--json", "json_file", metavar="FILE|-", help="As JSON; - is standard output.")
-def list_(what: str, scenario: str | None, seed: int, json_file: str | None) -> None:
+def list_(
+    what: str, scenario: str | None, seed: int, syscalls: bool, json_file: str | None
+) -> None:
     """Show what there is: scenarios, invariants, faults, mutants, or the points of a SCENARIO.
 
     `list points SCENARIO` runs the scenario once, without faults, and shows where it persists.
     """
-    rows = _rows(what, scenario, seed)
+    rows = _rows(what, scenario, seed, "syscalls" if syscalls else "named")
     if json_file:
         _write_json([dict(zip(("name", "summary"), row, strict=True)) for row in rows], json_file)
         return
@@ -242,11 +273,13 @@ def list_(what: str, scenario: str | None, seed: int, json_file: str | None) -> 
         click.echo(f"{name:<{width}}  {summary}")
 
 
-def _rows(what: str, scenario: str | None, seed: int) -> list[tuple[str, str]]:
+def _rows(
+    what: str, scenario: str | None, seed: int, points: Literal["named", "syscalls"]
+) -> list[tuple[str, str]]:
     if what == "points":
         if not scenario:
             raise ValueError("list points needs a scenario, e.g.: chaoskit list points payments")
-        return _points(scenario, seed)
+        return _points(Settings(scenario=scenario, seed=seed, points=points))
     if what == "faults":
         return list(faults.FAULTS.items())
     if what == "mutants":
@@ -258,9 +291,9 @@ def _rows(what: str, scenario: str | None, seed: int) -> list[tuple[str, str]]:
     return [(name, find(name).summary) for name in registry.names(group)]
 
 
-def _points(scenario: str, seed: int) -> list[tuple[str, str]]:
+def _points(settings: Settings) -> list[tuple[str, str]]:
     counts: dict[str, int] = {}
-    for firing in campaign.points(Settings(scenario=scenario, seed=seed)):
+    for firing in campaign.points(settings):
         counts[firing.point.name] = max(counts.get(firing.point.name, 0), firing.point.nth)
     return [(name, f"{times} times") for name, times in counts.items()]
 

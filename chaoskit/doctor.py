@@ -14,6 +14,7 @@ import msgspec
 import psutil
 
 from chaoskit import registry
+from chaoskit.disk import interposer
 from chaoskit.model import Schedule
 from chaoskit.workspace import MEMORY, base_directory
 
@@ -36,6 +37,9 @@ def checks() -> Iterator[Check]:
                 "runs use the temporary directory: same verdicts, slower")  # fmt: skip
     yield Check("cores", True, _machine(), "")
     yield Check("sqlite", True, sqlite3.sqlite_version, "")
+    reason = interposer.available()
+    yield Check("interposer", reason is None, reason or "syscall points, power loss, disk errors",
+                "named points still work; --points syscalls, --fault power and disk do not")  # fmt: skip
     yield _attempt("scenarios", _load_all, "the named scenarios cannot be run")
     yield _attempt("crash test", _kill_one, "no verdict can be had on this machine")
 
@@ -61,7 +65,8 @@ def _load_all() -> str:
 
 def _kill_one() -> str:
     """A real zygote, a real life of the first scenario, from start to end."""
-    from chaoskit.campaign import Bench, Settings  # noqa: PLC0415 - heavy, and only needed here
+    from chaoskit.bench import Bench  # noqa: PLC0415 - heavy, and only needed here
+    from chaoskit.settings import Settings  # noqa: PLC0415
     from chaoskit.workspace import Workspace  # noqa: PLC0415
 
     with Workspace() as workspace:
@@ -78,8 +83,8 @@ def _kill_one() -> str:
 
 def machine_is_fit(found: list[Check]) -> bool:
     """Whether everything works that a verdict needs."""
-    slower_only = {"memory file system"}
-    return all(check.works for check in found if check.name not in slower_only)
+    dispensable = {"memory file system", "interposer"}
+    return all(check.works for check in found if check.name not in dispensable)
 
 
 def state_directory(path: Path) -> Path:

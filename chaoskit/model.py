@@ -76,30 +76,96 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
 # --- what is done to it ------------------------------------------------------------------------
 
-When = Literal["before", "after"]
+When = Literal["before", "after", "half"]
+Profile = Literal["ext4", "posix"]
 
 
 class PersistPoint(msgspec.Struct, frozen=True, order=True):
-    """A place where durable state may change: the nth time that this life announces `name`."""
+    """A place where durable state may change.
+
+    A *named* point is the nth time that a life announces `name`. A *syscall* point has `op`, its
+    number among the life's operations on the watched directory (from 0); its name says what the
+    operation was, as `write sessions.db-wal`.
+    """
 
     name: str
     nth: int  # from 1
+    op: int | None = None
 
     def __str__(self) -> str:
         return f"{self.name}#{self.nth}"
 
 
 class Kill(msgspec.Struct, frozen=True, tag="kill"):
-    """SIGKILL to the whole process group, synchronous with the point."""
+    """SIGKILL to the whole process group, synchronous with the point. `half`: in mid-write."""
 
     point: PersistPoint
     when: When
 
     def __str__(self) -> str:
-        return f"kill {self.when} {self.point}"
+        return f"{self.name} {self.point}"
+
+    @property
+    def name(self) -> str:
+        return f"kill {self.when}" if self.when != "half" else "kill half-way through"
+
+    @property
+    def tier(self) -> str:
+        return "torn" if self.when == "half" else "process"
 
 
-Fault = Kill
+class PowerLoss(msgspec.Struct, frozen=True, tag="power"):
+    """The power fails before the point; of what was not synced, this much is lost.
+
+    `way`, `positions`, `cut` and `tail` are the recipe of the state that is left, see
+    `chaoskit.disk.recipe`.
+    """
+
+    point: PersistPoint
+    profile: Profile
+    way: str
+    positions: tuple[int, ...] = ()
+    cut: int = 0
+    tail: str = "absent"
+    words: str = ""
+
+    def __str__(self) -> str:
+        return f"power loss before {self.point} ({self.profile}: {self.words})"
+
+    @property
+    def name(self) -> str:
+        return f"power loss ({self.profile})"
+
+    @property
+    def tier(self) -> str:
+        return f"power-{self.profile}"
+
+
+DiskErrorKind = Literal["EIO", "ENOSPC", "short", "lost"]
+
+
+class DiskError(msgspec.Struct, frozen=True, tag="disk"):
+    """The operation fails. `short`: half of the write is done. `lost`: a sync fails, and what it
+    should have made durable is gone. `lasting`: and so does every later one of its kind."""
+
+    point: PersistPoint
+    error: DiskErrorKind
+    lasting: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name} at {self.point}"
+
+    @property
+    def name(self) -> str:
+        what = {"short": "short write", "lost": "failed sync"}.get(self.error, self.error)
+        return f"{what} from here on" if self.lasting else what
+
+    @property
+    def tier(self) -> str:
+        return "disk-full" if self.error == "ENOSPC" else "disk-error"
+
+
+Fault = Kill | PowerLoss | DiskError
 
 
 class Schedule(msgspec.Struct, frozen=True):
@@ -110,6 +176,13 @@ class Schedule(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         return ", then ".join(map(str, self.faults)) or "no fault"
 
+    @property
+    def tier(self) -> str:
+        """What it puts to the test; a second crash is a test of recovery, whatever it is."""
+        if len(self.faults) > 1:
+            return "recovery"
+        return self.faults[0].tier if self.faults else "undisturbed"
+
 
 class Firing(msgspec.Struct, frozen=True):
     """A persist point that was passed, as the child side saw it."""
@@ -119,7 +192,8 @@ class Firing(msgspec.Struct, frozen=True):
 
 
 # --- what was seen -----------------------------------------------------------------------------
-# `at` is the number of firings that this life had passed: the position in its trace.
+# `at` is the position in the life's trace: how many named points it had announced, or, when its disk
+# is watched, how many operations it had made.
 
 
 class Born(msgspec.Struct, frozen=True, tag="born"):
@@ -193,6 +267,13 @@ class Crashed(msgspec.Struct, frozen=True, tag="crashed"):
     fault: Fault
 
 
+class Struck(msgspec.Struct, frozen=True, tag="struck"):
+    """A planned fault fired, and the process lived on."""
+
+    life: int
+    fault: Fault
+
+
 How = Literal["completed", "crashed", "failed", "hung", "died"]
 
 
@@ -204,7 +285,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     detail: str = ""
 
 
-Event = Born | Invoke | Ok | Fail | Info | Ack | Effect | Probe | Crashed | Ended
+Event = Born | Invoke | Ok | Fail | Info | Ack | Effect | Probe | Crashed | Struck | Ended
 E = TypeVar("E", bound=Event)
 
 
@@ -232,7 +313,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     schedule: Schedule
     history: History
-    traces: tuple[tuple[Firing, ...], ...]  # one per life
+    traces: tuple[tuple[Firing, ...], ...]  # what each life passed, where a fault could strike
     fired: int  # planned faults that really happened
     doubts: tuple[str, ...] = ()  # reasons why this run proves nothing
 

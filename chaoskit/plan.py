@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from chaoskit.model import Firing, Kill, Schedule
+from chaoskit.model import DiskError, DiskErrorKind, Fault, Firing, Kill, Schedule
 
 Seen = Mapping[Schedule, Sequence[Firing]]  # what the last life of each finished schedule passed
 
@@ -24,15 +24,57 @@ class Plan(Protocol):
         """The schedules of one round (from 1), given what all earlier rounds have shown."""
         ...
 
+    def extent(self, recovery: int) -> int | None:
+        """How much of a later life's trace the plan wants to see, given how long recovery took."""
+        ...
+
+
+def faults_at(firing: Firing, kind: str) -> list[Fault]:
+    """What can be done at a point."""
+    return disk_errors(firing) if kind == "disk" else [Kill(firing.point, firing.when)]
+
+
+def disk_errors(firing: Firing) -> list[Fault]:
+    """Each error that the operation can have there, once and from there on."""
+    point, synced = firing.point, firing.point.name.startswith(("fsync ", "fdatasync "))
+    errors: dict[str, tuple[DiskErrorKind, ...]] = {
+        "before": ("lost", "ENOSPC") if synced else ("EIO", "ENOSPC"),
+        "half": ("short",),
+        "after": (),
+    }
+    return [DiskError(point, e, lasting) for e in errors[firing.when] for lasting in (False, True)]
+
 
 class Sweep:
-    """Every point, before and after it, one crash each."""
+    """Every point, every fault; then every point of every recovery that was seen to be different.
+
+    Two recoveries that pass the same points in the same order are taken as one: crashing both at
+    every point would try the same thing twice.
+    """
+
+    def __init__(self, kind: str = "kill") -> None:
+        self._kind = kind
 
     def rounds(self) -> int:
-        return 1
+        return 1 if self._kind == "disk" else 2
 
-    def schedules(self, round_number: int, seen: Seen) -> Iterator[Schedule]:  # noqa: ARG002
-        return (Schedule((Kill(f.point, f.when),)) for f in seen[Schedule()])
+    def schedules(self, round_number: int, seen: Seen) -> Iterator[Schedule]:
+        for parent in [Schedule()] if round_number == 1 else self._recoveries(seen):
+            for firing in seen[parent]:
+                for fault in faults_at(firing, self._kind):
+                    yield Schedule((*parent.faults, fault))
+
+    def extent(self, recovery: int) -> int | None:
+        return recovery
+
+    @staticmethod
+    def _recoveries(seen: Seen) -> Iterator[Schedule]:
+        met: set[tuple[tuple[str, str], ...]] = set()
+        for schedule, firings in seen.items():
+            passed = tuple((firing.point.name, firing.when) for firing in firings)
+            if schedule.faults and passed and passed not in met:
+                met.add(passed)
+                yield schedule
 
 
 class Sample:
@@ -44,12 +86,16 @@ class Sample:
 
     DEPTH = 3
 
-    def __init__(self, seed: int, runs: int) -> None:
+    def __init__(self, seed: int, runs: int, kind: str = "kill") -> None:
         self._seed = seed
         self._runs = runs
+        self._kind = kind
 
     def rounds(self) -> int:
         return self.DEPTH
+
+    def extent(self, recovery: int) -> int | None:  # noqa: ARG002 - any point of a later life will do
+        return None
 
     def schedules(self, round_number: int, seen: Seen) -> Iterator[Schedule]:
         rng = random.Random(f"{self._seed}/{round_number}")
@@ -60,15 +106,15 @@ class Sample:
             if len(done) == self._share(round_number) or not parents:
                 return
             schedule = self._draw(rng, rng.choice(parents), seen)
-            if schedule not in done:
+            if schedule and schedule not in done:
                 done.add(schedule)
                 yield schedule
 
-    def _draw(self, rng: random.Random, parent: Schedule, seen: Seen) -> Schedule:
+    def _draw(self, rng: random.Random, parent: Schedule, seen: Seen) -> Schedule | None:
         firings = seen[parent]
         fraction = rng.random() if not parent.faults else rng.random() ** 2
-        firing = firings[int(fraction * len(firings))]
-        return Schedule((*parent.faults, Kill(firing.point, firing.when)))
+        possible = faults_at(firings[int(fraction * len(firings))], self._kind)
+        return Schedule((*parent.faults, rng.choice(possible))) if possible else None
 
     def _share(self, round_number: int) -> int:
         share, rest = divmod(self._runs, self.DEPTH)

@@ -12,6 +12,7 @@ from chaoskit.model import Invariant, Mutant, Scenario
 
 T = TypeVar("T")
 SCENARIOS = "chaoskit.scenarios"
+FAMILIES = "chaoskit.scenario_families"  # each a dictionary of scenarios
 INVARIANTS = "chaoskit.invariants"
 
 
@@ -24,11 +25,22 @@ class CannotLoad(Exception):
 
 
 def names(group: str) -> list[str]:
-    return sorted(entry.name for entry in entry_points(group=group))
+    found = {entry.name for entry in entry_points(group=group)}
+    return sorted(found | set(_families()) if group == SCENARIOS else found)
 
 
 def scenario(name: str) -> Scenario:
-    return _find(SCENARIOS, name, Scenario)
+    return _families().get(name) or _find(SCENARIOS, name, Scenario)
+
+
+def _families() -> dict[str, Scenario]:
+    """The members of all families, by name."""
+    found: dict[str, Scenario] = {}
+    for entry in entry_points(group=FAMILIES):
+        members = _load(entry.value)
+        assert isinstance(members, dict), f"{entry.value} is not a dictionary of scenarios"
+        found |= members
+    return found
 
 
 def invariant(name: str) -> Invariant:

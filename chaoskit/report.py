@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from chaoskit.campaign import TIER, Result, Witness, fault_name
 from chaoskit.model import Verdict
+from chaoskit.result import Result, Witness
 
 RESULT_FILE = "result.json"
 
@@ -47,16 +47,20 @@ def _one(result: Result) -> dict[str, Any]:
         "seed": settings.seed,
         "scenario": settings.scenario,
         "mutant": settings.mutant,
+        "faults": list(settings.faults),
         "plan": settings.plan,
         "runs": result.runs,
         "points": result.points,
-        "states": 0,  # crash states rebuilt from a recording; every one here was really run into
-        "unique_states": 0,
+        "states": result.states,  # crash states rebuilt from a recording...
+        "unique_states": result.states,  # ... which are enumerated without repetition
         "fired": result.fired,
         "missed": result.missed,
-        "confirmed": 0,
+        "confirmed": result.confirmed,
         "seconds": round(result.seconds, 3),
-        "claims": {name: {TIER: verdict.value} for name, verdict in result.claims.items()},
+        "claims": {
+            name: {tier: verdict.value for tier, verdict in tiers.items()}
+            for name, tiers in result.claims.items()
+        },
         "findings": [_finding(witness) for witness in result.witnesses],
         "unknown": list(result.doubts),
     }
@@ -67,12 +71,13 @@ def _finding(witness: Witness) -> dict[str, Any]:
     return {
         "invariant": witness.finding.invariant,
         "kind": witness.finding.kind,
-        "tier": TIER,
-        "fault": ", then ".join(map(fault_name, faults)),
+        "tier": witness.tier,
+        "fault": ", then ".join(fault.name for fault in faults),
         "point": ", then ".join(str(fault.point) for fault in faults),
         "message": witness.finding.message,
         "runs": witness.times,
         "story": list(witness.story),
+        "hint": list(witness.hint),
         "repro": witness.token,
     }
 

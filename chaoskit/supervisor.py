@@ -1,10 +1,15 @@
-"""The supervisor: carries out one Schedule and writes down what happened. All effects live here.
+"""The supervisor: carries out schedules and writes down what happened. All effects live here.
 
     start life 0 --(fault fires: dead)--> start life 1 --( ... )--> last life, undisturbed --> Run
 
+Two ways lead to the same Run. `carry_out` really does what the schedule says. `recover` starts from a
+crash state that was rebuilt from a recording, which saves every life up to the crash; what it finds
+is confirmed by the first way before anybody is accused of it.
+
 Guarantees:
 
-S1. A fault counts as fired only when the child wrote that it did *and* the process died of SIGKILL.
+S1. A fault counts as fired only when the child's side wrote that it did *and* the process died of it
+    (or, for a fault that one can live with, when the interposer says that it struck).
 S2. A planned fault that did not fire, and a death that we did not cause, put a doubt on the run.
 S3. No life outlasts its deadline; a life that does is killed and the history says `hung`.
 S4. When a life is over, nothing of its process group is left, before the next one starts.
@@ -14,44 +19,44 @@ S5. The history is on disk before anybody judges it.
 from __future__ import annotations
 
 import os
-import select
 import signal
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
+from chaoskit.conversation import Conversation
+from chaoskit.disk import stage
 from chaoskit.inside.points import KILLED
 from chaoskit.model import (
-    Ack,
     Born,
     Crashed,
+    DiskError,
+    Effect,
     Ended,
     Event,
-    Fail,
     Fault,
     Firing,
     History,
     How,
-    Info,
-    Invoke,
     Json,
+    Kill,
     Mutant,
-    Ok,
-    Probe,
+    PowerLoss,
     Run,
     Scenario,
     Schedule,
-    select as select_events,
+    Struck,
 )
-from chaoskit.world import Refused, World
-from chaoskit.zygote import Process, Zygote
+from chaoskit.recording import CrashState, Recording, candidate_of, firings_of, unfinished
+from chaoskit.watch import DiskWatch
+from chaoskit.world import World
+from chaoskit.zygote import Zygote
 
 HISTORY_FILE = "history.jsonl"
+LIVES_PER_PROCESS = 30  # a leak of the target must not spoil more states than this
 
 
 class Supervisor:
@@ -65,70 +70,127 @@ class Supervisor:
         seed: int,
         mutant: Mutant | None = None,
         deadline: float | None = None,
+        watch: DiskWatch | None = None,
     ) -> None:
         self._scenario = scenario
         self._zygote = zygote
         self._seed = seed
         self._mutant = mutant
         self._deadline = deadline or scenario.target.deadline
+        self._watch = watch
         self._workload = scenario.workload(seed)
+        self._reused: _Process | None = None
+        self._stage: stage.Stage | None = None
+
+    # --- the real way
 
     def carry_out(
         self, schedule: Schedule, directory: Path, baseline: tuple[Event, ...] = ()
     ) -> Run:
         """One run in a directory of its own; what the target persists is in `state` below it."""
-        directory.mkdir()  # not its parents: a workspace that is gone stays gone
-        (directory / "state").mkdir()
         run = _RunInProgress(self._scenario, directory)
-        plan: tuple[Fault | None, ...] = (*schedule.faults, None)
-        for life, fault in enumerate(plan):
-            how = self._live(run, life, fault)
-            if how != "crashed":
+        faults: tuple[Fault | None, ...] = (*schedule.faults, None)
+        for life, fault in enumerate(faults):
+            how = self._live(run, _Process(self._zygote, directory, life), life, fault, self._watch)
+            if not run.goes_on(how, fault):
                 break
+            if isinstance(fault, PowerLoss):
+                self._lose_power(run, fault)
         return run.finish(schedule, baseline)
 
-    def _live(self, run: _RunInProgress, life: int, fault: Fault | None) -> How:
-        with self._start(run, life, fault) as (process, channel):
-            conversation = _Conversation(run, life, channel)
-            timely = conversation.listen(process, time.monotonic() + self._deadline)
-            status = process.reap()
-        trace, killed = read_trace(run.directory / f"trace-{life}")
-        run.traces.append(trace)
-        if killed and fault and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+    def record(self, directory: Path) -> tuple[Run, Recording]:
+        """The run without faults, with every operation on the disk."""
+        assert self._watch is not None, "recording needs a watch on the disk"
+        run = self.carry_out(Schedule(), directory)
+        return run, Recording(self._watch.trace(), run.history.events)
+
+    def _lose_power(self, run: _RunInProgress, fault: PowerLoss) -> None:
+        assert self._watch is not None
+        image = candidate_of(self._watch.trace(), fault).image
+        stage.materialise(image, run.state, None)
+
+    # --- the way from a recording
+
+    def recover(
+        self, recording: Recording, state: CrashState, directory: Path, baseline: tuple[Event, ...]
+    ) -> Run:
+        """The life after a crash, on the state that the crash left. `directory` is used again."""
+        run = _RunInProgress(self._scenario, directory)
+        run.begin_with(state.events(recording))
+        if self._stage is None or self._stage.root != str(run.state):
+            self._stage = stage.Stage(run.state)
+        self._stage.show(state.image)
+        self._live(run, self._process_for(directory), 1, None, None)
+        return run.finish(Schedule((state.fault,)), baseline)
+
+    def _process_for(self, directory: Path) -> _Process:
+        """A process that is used again. A mutant's patch may keep state, so it never is."""
+        worn = self._reused and self._reused.lives >= LIVES_PER_PROCESS
+        if self._reused and (worn or self._mutant):
+            self.retire()
+        if self._reused is None:
+            self._reused = _Process(self._zygote, directory, 1, kept=True)
+        return self._reused
+
+    def retire(self) -> None:
+        """End the process that is used again, if there is one."""
+        if self._reused:
+            self._reused.end()
+            self._reused = None
+
+    # --- one life
+
+    def _live(
+        self, run: _RunInProgress, process: _Process, life: int, fault: Fault | None,
+        watch: DiskWatch | None,
+    ) -> How:  # fmt: skip
+        run.events.append(Born(life))
+        if watch:
+            watch.arm(run.state, fault)
+        process.begin(self._spec(run, life, fault, watch))
+        conversation = Conversation(life, process.channel, run.world, run.events)
+        deadline = time.monotonic() + self._deadline
+        timely = conversation.listen(process.process, deadline, until_death=not process.kept)
+        survives = process.kept and conversation.last == "completed"
+        status = None if survives else process.end()
+        if process is self._reused and not survives:
+            self._reused = None
+        named, killed_at_name = read_trace(run.directory / f"trace-{life}")
+        run.traces.append(firings_of(watch.trace(), run.events, life) if watch else named)
+        if watch:
+            run.doubts += [f"not seen: {warning}" for warning in watch.blind_spots()]
+        struck = killed_at_name or bool(watch and watch.fired)
+        return self._note_end(
+            run, life, fault, conversation, _Ending(timely, status, struck, watch)
+        )
+
+    def _note_end(
+        self, run: _RunInProgress, life: int, fault: Fault | None, said: Conversation, end: _Ending
+    ) -> How:
+        if fault and end.is_the_crash_of(fault):
             return run.end_crashed(life, fault)
-        if not timely:
+        if fault and end.struck:
+            run.strike(life, fault)
+        if not end.timely:
             return run.end(life, "hung", f"did not finish in {self._deadline:g} s, and was killed")
-        if conversation.last == "completed":
-            return run.end(life, "completed")
-        if conversation.last == "failed":
-            return run.end(life, "failed", conversation.detail)
-        return run.end(life, "died", describe_status(status))
+        if said.last:
+            return run.end(life, "completed" if said.last == "completed" else "failed", said.detail)
+        return run.end(life, "died", describe_status(end.status or 0))
 
-    @contextmanager
-    def _start(
-        self, run: _RunInProgress, life: int, fault: Fault | None
-    ) -> Iterator[tuple[Process, socket.socket]]:
-        ours, theirs = socket.socketpair()
-        run.write_spec(life, self._spec(run, life, fault))
-        files = [run.open(name, life) for name in ("spec", "trace", "stdout", "stderr")]
-        spec, trace, out, err = files
-        with ours:
-            try:
-                process = self._zygote.start([spec, theirs.fileno(), trace, out, err])
-            finally:
-                theirs.close()
-                for fd in files:
-                    os.close(fd)
-            yield process, ours
-
-    def _spec(self, run: _RunInProgress, life: int, fault: Fault | None) -> dict[str, Json]:
+    def _spec(
+        self, run: _RunInProgress, life: int, fault: Fault | None, watch: DiskWatch | None
+    ) -> dict[str, Json]:
         kill = None
-        if fault:
+        if isinstance(fault, Kill) and fault.point.op is None:
             kill = {"name": fault.point.name, "nth": fault.point.nth, "when": fault.when}
+        undisturbed = run.rebuilt  # nothing is planned for the life after a rebuilt crash
         return {
             "entry": self._scenario.target.entry,
             "patch": self._mutant.patch if self._mutant else None,
-            "directory": str(run.directory / "state"),
+            "directory": str(run.state),
+            "trace": None if undisturbed else str(run.directory / f"trace-{life}"),
+            "control": str(watch.control_path) if watch else None,
+            "patient": undisturbed,
             "life": life,
             "seed": self._seed,
             "workload": self._workload,
@@ -136,38 +198,102 @@ class Supervisor:
         }
 
 
+class _Ending:
+    """How a life's process ended, as far as one can tell from outside."""
+
+    def __init__(
+        self, timely: bool, status: int | None, struck: bool, watch: DiskWatch | None
+    ) -> None:
+        self.timely = timely
+        self.status = status
+        self.struck = struck
+        self._watch = watch
+
+    def is_the_crash_of(self, fault: Fault) -> bool:
+        if isinstance(fault, DiskError):
+            return False
+        at_the_end = (
+            isinstance(fault, PowerLoss)  # planned for after the last operation: needs no kill
+            and self._watch is not None
+            and self._watch.position == fault.point.op
+            and self.status == 0
+        )
+        killed = self.status is not None and os.WIFSIGNALED(self.status)
+        return at_the_end or (
+            self.struck and killed and os.WTERMSIG(self.status or 0) == signal.SIGKILL
+        )
+
+
+class _Process:
+    """A process for one life, or, when it is kept, for one after the other."""
+
+    def __init__(self, zygote: Zygote, directory: Path, life: int, *, kept: bool = False) -> None:
+        self.kept = kept
+        self.lives = 0
+        self.channel, theirs = socket.socketpair()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        out, err = (
+            os.open(directory / f"{name}-{life}", flags, 0o600) for name in ("stdout", "stderr")
+        )
+        try:
+            self.process = zygote.start([theirs.fileno(), out, err])
+        except BaseException:
+            self.channel.close()
+            raise
+        finally:
+            theirs.close()
+            os.close(out)
+            os.close(err)
+
+    def begin(self, spec: dict[str, Json]) -> None:
+        self.lives += 1
+        self.channel.sendall(msgspec.json.encode(spec) + b"\n")
+
+    def end(self) -> int:
+        """Whatever is left of it; the wait status."""
+        self.channel.close()
+        return self.process.reap()
+
+
 class _RunInProgress:
     """What is known of a run so far. Files of life n end in `-n`."""
 
     def __init__(self, scenario: Scenario, directory: Path) -> None:
         self.directory = directory
+        self.state = directory / "state"
         self.world = World(scenario.services)
         self.events: list[Event] = []
         self.traces: list[tuple[Firing, ...]] = []
         self.fired = 0
+        self.rebuilt = False
         self.doubts: list[str] = []
+        directory.mkdir(exist_ok=True)  # not its parents: a workspace that is gone stays gone
+        self.state.mkdir(exist_ok=True)
 
-    def write_spec(self, life: int, spec: dict[str, Json]) -> None:
-        self.events.append(Born(life))
-        (self.directory / f"spec-{life}").write_bytes(msgspec.json.encode(spec))
+    def begin_with(self, events: Iterable[Event]) -> None:
+        """As if these had happened in this run: a crash among them counts as fired."""
+        self.rebuilt = True
+        self.events += events
+        self.world.ledger += [event for event in self.events if isinstance(event, Effect)]
+        self.fired = sum(isinstance(event, Crashed) for event in self.events)
 
-    def open(self, name: str, life: int) -> int:
-        flags = os.O_RDONLY if name == "spec" else os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        return os.open(self.directory / f"{name}-{life}", flags, 0o600)
+    def goes_on(self, how: How, fault: Fault | None) -> bool:
+        """Whether another life follows: after a crash, and after an error that one can live with."""
+        return how == "crashed" or (isinstance(fault, DiskError) and how in ("completed", "failed"))
+
+    def strike(self, life: int, fault: Fault) -> None:
+        self.fired += 1
+        self.events.append(Struck(life, fault))
 
     def end_crashed(self, life: int, fault: Fault) -> How:
         self.fired += 1
-        self.events.append(Crashed(life, len(self.traces[-1]), fault))
-        return self.end(life, "crashed")
+        at = fault.point.op if fault.point.op is not None else len(self.traces[-1])
+        self.events += unfinished(self.events, life)
+        self.events += [Crashed(life, at, fault), Ended(life, "crashed")]
+        return "crashed"
 
     def end(self, life: int, how: How, detail: str = "") -> How:
-        answered = {e.op for e in self.events if isinstance(e, Ok | Fail) and e.life == life}
-        open_operations = (
-            e.op
-            for e in list(select_events(self.events, Invoke))
-            if e.life == life and e.op not in answered
-        )
-        self.events += [Info(life, op) for op in open_operations]
+        self.events += unfinished(self.events, life)
         self.events.append(Ended(life, how, detail))
         if how == "died":
             self.doubts.append(f"life {life} died, but not by our hand: {detail}")
@@ -187,76 +313,9 @@ class _RunInProgress:
         )
 
 
-class _Conversation:
-    """Listens to one life: answers its calls to the World, writes down what it tells."""
-
-    def __init__(self, run: _RunInProgress, life: int, channel: socket.socket) -> None:
-        self.last = ""  # "completed" or "failed" once the life has said so
-        self.detail = ""
-        self._run = run
-        self._life = life
-        self._channel = channel
-        self._partial = b""
-
-    def listen(self, process: Process, deadline: float) -> bool:
-        """Until the process is dead. False if it had to be killed for being late."""
-        poll = select.poll()
-        poll.register(self._channel, select.POLLIN)
-        poll.register(process.pidfd, select.POLLIN)
-        timely = True
-        while True:
-            if timely and time.monotonic() >= deadline:
-                timely = False
-                process.kill()
-            patience = max(0.0, deadline - time.monotonic()) * 1000 if timely else None
-            ready = {fd for fd, _ in poll.poll(patience)}
-            if self._channel.fileno() in ready:
-                if not self._read():
-                    poll.unregister(self._channel)
-            elif process.pidfd in ready:
-                return timely  # only once the socket is silent: what was said before a death counts
-
-    def _read(self) -> bool:
-        data = self._channel.recv(1 << 16)
-        *lines, self._partial = (self._partial + data).split(b"\n")
-        for line in lines:
-            self._hear(msgspec.json.decode(line))
-        return bool(data)
-
-    def _hear(self, message: dict[str, Any]) -> None:
-        kind = message.pop("t")
-        if kind in ("completed", "failed"):
-            self.last, self.detail = kind, message.get("detail", "")
-        elif kind == "call":
-            self._reply(message)
-        else:
-            self._run.events.append(event_of(kind, self._life, message))
-
-    def _reply(self, call: dict[str, Any]) -> None:
-        world = self._run.world
-        known = len(world.ledger)
-        try:
-            reply = {"result": world.act(self._life, call)}
-        except Refused as refusal:
-            reply = {"error": str(refusal)}
-        self._run.events += world.ledger[known:]
-        try:
-            self._channel.sendall(msgspec.json.encode(reply) + b"\n")
-        except OSError:  # the caller is gone; the effect stays done, which is the point of it all
-            return
-
-
-_EVENTS = {"ack": Ack, "probe": Probe, "invoke": Invoke, "ok": Ok, "fail": Fail}
-
-
-def event_of(kind: str, life: int, message: dict[str, Any]) -> Event:
-    event: Event = msgspec.convert({"life": life, **message}, _EVENTS[kind])
-    return event
-
-
 def read_trace(path: Path) -> tuple[tuple[Firing, ...], bool]:
-    """The firings of one life, and whether it died of the planned fault."""
-    content = path.read_bytes()
+    """The named firings of one life, and whether it died of the planned fault."""
+    content = path.read_bytes() if path.exists() else b""
     killed = content.endswith(KILLED)
     seen: dict[tuple[str, str], int] = {}
     firings = []

@@ -5,7 +5,6 @@ Colours and the moving bar appear on a terminal only; elsewhere the same words c
 
 from __future__ import annotations
 
-import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -16,8 +15,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from chaoskit.campaign import Progress as OnProgress, Result, Settings, Tally, Witness
+from chaoskit.campaign import Progress as OnProgress
 from chaoskit.model import Verdict
+from chaoskit.result import Result, Tally, Witness
+from chaoskit.settings import Settings
 
 STYLE = {
     Verdict.HOLDS: "bold green",
@@ -39,7 +40,7 @@ class Terminal:
 
     def header(self, settings: Settings) -> None:
         """The seed and every option in force, before anything else."""
-        self.console.print(Text(f"chaoskit run {_words(settings)}", "bold"), soft_wrap=True)
+        self.console.print(Text(f"chaoskit run {settings.words()}", "bold"), soft_wrap=True)
 
     @contextmanager
     def progress(self, label: str) -> Iterator[OnProgress]:
@@ -65,8 +66,7 @@ class Terminal:
 
     def result(self, result: Result) -> None:
         self.console.print(_table(result))
-        for name, verdict in result.claims.items():
-            self.console.print(Text.assemble(f"  {name:<22}", (verdict.value, STYLE[verdict])))
+        self.console.print(_claims(result))
         for witness in result.witnesses:
             self._finding(witness)
         for doubt in result.doubts:
@@ -81,31 +81,17 @@ class Terminal:
 
     def _finding(self, witness: Witness) -> None:
         times = f" ({witness.times} runs)" if witness.times > 1 else ""
-        title = Text.assemble((witness.finding.signature, "bold red"), times)
+        title = Text.assemble((witness.finding.signature, "bold red"), f" [{witness.tier}]", times)
         self.console.print()
         self.console.print(title)
         self.console.print(f"  {witness.finding.message}", soft_wrap=True, markup=False)
         for line in witness.story:
             self.console.print(f"    {line}", style="dim", soft_wrap=True, markup=False)
+        for line in witness.hint:
+            self.console.print(f"    {line}", soft_wrap=True, markup=False)
         if witness.kept:
             self.console.print(f"  kept: {witness.kept}", soft_wrap=True, markup=False)
         self.console.print(f"  chaoskit replay {witness.token}", soft_wrap=True, markup=False)
-
-
-def _words(settings: Settings) -> str:
-    words = [settings.scenario, "--fault", "kill", "--plan", settings.plan, "--seed",
-             str(settings.seed), "--jobs", str(settings.jobs)]  # fmt: skip
-    if settings.plan == "sample":
-        words += ["--runs", str(settings.runs)]
-    if settings.seconds is not None:
-        words += ["--for", f"{settings.seconds:g}s"]
-    if settings.mutant:
-        words += ["--mutant", settings.mutant]
-    if settings.cold:
-        words.append("--cold")
-    if settings.deadline is not None:
-        words += ["--deadline", f"{settings.deadline:g}"]
-    return shlex.join(words)
 
 
 def _table(result: Result) -> Table:
@@ -113,6 +99,15 @@ def _table(result: Result) -> Table:
     table = Table("persist point", *faults)
     for name, row in sorted(result.table.items()):
         table.add_row(name, *(_cell(row.get(fault)) for fault in faults))
+    return table
+
+
+def _claims(result: Result) -> Table:
+    tiers = sorted({tier for tiers in result.claims.values() for tier in tiers})
+    table = Table("claim", *tiers, box=None, padding=(0, 2, 0, 2))
+    for name, verdicts in result.claims.items():
+        found = (verdicts.get(tier, Verdict.NOT_MEASURED) for tier in tiers)
+        table.add_row(name, *(Text(verdict.value, STYLE[verdict]) for verdict in found))
     return table
 
 
@@ -126,9 +121,12 @@ def _cell(tally: Tally | None) -> Text:
 
 def _summary(result: Result) -> Text:
     speed = result.runs / result.seconds if result.seconds else 0
+    rebuilt = ""
+    if result.states:
+        rebuilt = f", {result.states} states rebuilt, {result.confirmed} confirmed by a real crash"
     return Text.assemble(
         "\nverdict: ", (result.verdict.value, STYLE[result.verdict]),
         f"   {result.points} persist points, {result.runs} runs, {result.fired} with every planned"
-        f" fault fired, {result.missed} faults missed, {result.seconds:.1f} s"
+        f" fault fired, {result.missed} faults missed{rebuilt}, {result.seconds:.1f} s"
         f" ({speed:.0f} runs/s)",
     )  # fmt: skip

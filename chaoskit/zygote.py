@@ -13,6 +13,7 @@ import subprocess
 import sys
 from typing import Any
 
+from chaoskit.disk import interposer
 from chaoskit.model import Target
 from chaoskit.workspace import SESSION_VARIABLE
 
@@ -20,10 +21,11 @@ from chaoskit.workspace import SESSION_VARIABLE
 FIXED_ENVIRONMENT = {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"}
 
 
-def _environment(session: str) -> dict[str, str]:
+def _environment(session: str, watch_disk: bool) -> dict[str, str]:
     # The target's process finds the modules that we find, wherever we were started from.
     paths = os.pathsep.join(path for path in sys.path if path)
-    return {**os.environ, "PYTHONPATH": paths, **FIXED_ENVIRONMENT, SESSION_VARIABLE: session}
+    own = {"PYTHONPATH": paths, **FIXED_ENVIRONMENT, SESSION_VARIABLE: session}
+    return interposer.preload({**os.environ, **own}) if watch_disk else {**os.environ, **own}
 
 
 class CannotStart(Exception):
@@ -53,7 +55,9 @@ class Process:
 
 
 class Zygote:
-    def __init__(self, target: Target, *, session: str, cold: bool = False) -> None:
+    def __init__(
+        self, target: Target, *, session: str, cold: bool = False, watch_disk: bool = False
+    ) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         preload = () if cold else (target.entry, *target.preload)
         mode = "cold" if cold else "warm"
@@ -66,12 +70,12 @@ class Zygote:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # Ctrl-C is for the harness; it ends the zygote in order
                 stdin=subprocess.DEVNULL,
-                env=_environment(session),
+                env=_environment(session, watch_disk),
             )  # fmt: skip
         self._check(self._answer())
 
     def start(self, fds: list[int]) -> Process:
-        """Fork a life; `fds` are its spec, channel, trace, stdout and stderr."""
+        """Fork a process for a life; `fds` are its channel, stdout and stderr."""
         answer = self.request({"do": "fork"}, fds)
         return Process(self, answer["pid"])
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from chaoskit.model import Ack, Crashed, History, Invariant, NothingToJudge, Probe, Violation
+from chaoskit.model import Ack, Born, History, Invariant, NothingToJudge, Probe, Violation
 
 
 def check(history: History) -> Iterator[Violation]:
     end = next(history.of(Probe, "end"), None)
-    if end is None or not any(history.of(Crashed)):
+    if end is None or len(list(history.of(Born))) < 2:
         raise NothingToJudge
     events = [json.loads(line) for line in end.data["log"]]
     runs = [ack.data["run"] for ack in history.of(Ack, "accepted")]

@@ -1,6 +1,7 @@
 """recovers: after the last crash the target starts, finishes its work and says so.
 
-Verifies that the last life of a run completed. Cannot see whether what it did was right: that is
+Verifies that the last life of a run completed, and that none ever hung (a life that meets an error of
+the disk may stop with an error; it may not stand still). Cannot see whether what it did was right: that is
 for the other invariants. A death by an unknown hand is not judged here; the supervisor puts a doubt
 on such a run.
 
@@ -22,8 +23,9 @@ def check(history: History) -> Iterator[Violation]:
     if last.how == "failed":
         reason = last.detail.strip().splitlines()[-1] if last.detail.strip() else "no reason given"
         yield Violation("failed", f"life {last.life} could not recover and go on: {reason}")
-    if last.how == "hung":
-        yield Violation("hung", f"life {last.life} {last.detail}")
+    for end in ends:
+        if end.how == "hung":
+            yield Violation("hung", f"life {end.life} {end.detail}")
 
 
 INVARIANT = Invariant(

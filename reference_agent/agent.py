@@ -16,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import aiosqlite
+
 from reference_agent.calls import ToolRunner
 from reference_agent.ids import Clock, NewId, system_clock
 from reference_agent.log import EventLog
@@ -23,7 +25,7 @@ from reference_agent.messages import Message
 from reference_agent.model import Model
 from reference_agent.recovery import Recovery
 from reference_agent.store import SessionStore
-from reference_agent.store.sqlite import Request, Run
+from reference_agent.store.sqlite import Connect, Request, Run
 from reference_agent.tools import Toolbox
 
 Listener = Callable[[str, dict[str, Any]], None]
@@ -36,7 +38,7 @@ def nobody(_name: str, _facts: dict[str, Any]) -> None:
 class Agent:
     """One session, open. Use `Agent.open`, then `say`; `close` when done."""
 
-    def __init__(  # noqa: PLR0913 - the parts are made in one place, `open`
+    def __init__(
         self, *, store: SessionStore, log: EventLog, model: Model, runner: ToolRunner,
         boot: str, new_id: NewId, tell: Listener,
     ) -> None:  # fmt: skip
@@ -49,12 +51,12 @@ class Agent:
         self._tell = tell
 
     @classmethod
-    async def open(  # noqa: PLR0913 - all that an agent is given, by name
+    async def open(
         cls, directory: Path, *, session: str, model: Model, toolbox: Toolbox, new_id: NewId,
-        clock: Clock = system_clock, tell: Listener = nobody,
+        clock: Clock = system_clock, tell: Listener = nobody, connect: Connect = aiosqlite.connect,
     ) -> Agent:  # fmt: skip
         """Open a session and recover it. `tell` hears what has become durable."""
-        store = await SessionStore.open(directory / "sessions.db", session, "agent", clock)
+        store = await SessionStore.open(directory / "sessions.db", session, "agent", clock, connect)
         log = EventLog(directory / f"{session}.messages.jsonl", clock)
         boot = new_id("boot")
         await Recovery(store, log, boot).recover()

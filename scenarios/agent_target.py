@@ -14,6 +14,7 @@ from reference_agent.agent import Agent
 from reference_agent.ids import ids_from
 from reference_agent.model import ScriptedModel
 from reference_agent.tools import Args, Tool, Toolbox
+from scenarios import inloop
 
 SESSION = "session"
 
@@ -39,6 +40,7 @@ async def open_agent(life: Life) -> Agent:
         new_id=ids_from(f"{life.seed}/{life.number}"),
         clock=life.now,
         tell=lambda name, facts: life.ack(name, **facts),
+        connect=inloop.connect,
     )
 
 

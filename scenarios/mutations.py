@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from reference_agent import log
 from reference_agent.agent import Agent
 from reference_agent.calls import ToolRunner
 from reference_agent.log import EventLog
@@ -18,9 +19,9 @@ from reference_agent.store.sqlite import Checkpoint, Run
 from reference_agent.tools import Tool
 
 
-def replace(cls: type, name: str, method: Any) -> None:
-    assert hasattr(cls, name), f"{cls.__name__} has no {name} any more: this mutant mutates nothing"
-    setattr(cls, name, method)
+def replace(place: Any, name: str, piece: Any) -> None:
+    assert hasattr(place, name), f"{place} has no {name} any more: this mutant mutates nothing"
+    setattr(place, name, piece)
 
 
 def refuses_to_resume() -> None:
@@ -127,3 +128,43 @@ def early_checkpoint() -> None:
         return said
 
     replace(Agent, "_take_turn", take_turn)
+
+
+# --- what only a loss of power can see
+
+
+def unsynced_log() -> None:
+    def write(self: EventLog, line: bytes) -> None:
+        os.write(self._fd, line)
+
+    replace(EventLog, "_write", write)
+
+
+def acknowledges_before_sync() -> None:
+    """The event is synced when the next one is written: an acknowledgement comes a step too early."""
+
+    def write(self: EventLog, line: bytes) -> None:
+        os.fsync(self._fd)
+        os.write(self._fd, line)
+
+    def close(self: EventLog) -> None:
+        os.fsync(self._fd)
+        os.close(self._fd)
+
+    replace(EventLog, "_write", write)
+    replace(EventLog, "close", close)
+
+
+def unsynced_directory() -> None:
+    replace(log, "_sync_directory", lambda _directory: None)
+
+
+def synchronous_normal() -> None:
+    sound = SessionStore.open
+
+    async def open_store(*args: Any) -> SessionStore:
+        store = await sound(*args)
+        await store._db.execute("PRAGMA synchronous = NORMAL")
+        return store
+
+    replace(SessionStore, "open", open_store)

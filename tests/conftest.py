@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from chaoskit.campaign import Bench, Settings
+from chaoskit.bench import Bench
+from chaoskit.settings import Settings
 from chaoskit.workspace import Workspace
 
 pytest_plugins = ["pytester"]

@@ -27,7 +27,7 @@ def test_a_run_that_holds_exits_with_0_and_prints_seed_and_options_first(chaoski
     result = counting(chaoskit, "--seed", "5")
     assert result.returncode == 0
     first = result.stdout.splitlines()[0]
-    assert first.endswith("COUNTING --fault kill --plan sweep --seed 5 --jobs 1")
+    assert first.endswith("COUNTING --fault kill --points named --plan sweep --seed 5 --jobs 1")
     assert "verdict: HOLDS" in result.stdout
     assert "reproduce" not in result.stdout
 
@@ -74,7 +74,10 @@ def test_several_scenarios_give_one_object_with_parts(chaoskit):
     [
         (["run", "paymens"], "no scenario 'paymens': did you mean 'payments'?"),
         (["run", "payments", "--mutant", "forget"], "no mutant of payments 'forget'"),
-        (["run", "payments", "--fault", "meteor"], "no fault 'meteor' (there are: kill)"),
+        (
+            ["run", "payments", "--fault", "meteor"],
+            "no fault 'meteor' (there are: disk, kill, power)",
+        ),
         (["run", "payments", "--plan", "guess"], "'guess' is not one of 'sweep', 'sample'"),
         (["run", "payments", "--seed", "x"], "expected a whole number or 'random', got 'x'"),
         (["run", "payments", "--for", "1 day"], "expected a time such as 60s, 10m or 2h"),

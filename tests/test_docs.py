@@ -35,7 +35,9 @@ def test_the_transcript_in_the_readme_is_what_the_demo_prints(chaoskit):
     (transcript,) = blocks("text")
     shown = transcript.splitlines()
     for line in result.stdout.splitlines():
-        if not line.startswith("verdict:"):
+        if not line.startswith(
+            ("verdict:", "payments: ")
+        ):  # its time, and progress when it is slow
             assert line in shown
 
 

@@ -7,10 +7,12 @@ import pytest
 from chaoskit import registry
 from chaoskit.model import (
     Ack,
+    Born,
     Crashed,
     Effect,
     Ended,
     History,
+    Invoke,
     Kill,
     NothingToJudge,
     PersistPoint,
@@ -19,6 +21,7 @@ from chaoskit.model import (
 
 CRASH = Crashed(0, 1, Kill(PersistPoint("write", 1), "after"))
 COMPLETED = Ended(1, "completed")
+BOTH = (Born(0), Born(1))
 
 
 def turn(messages, log_seq=0):
@@ -42,6 +45,18 @@ def accepted(run):
     return Ack(0, 0, "accepted", {"request": "r", "run": run})
 
 
+def save(n, text="text"):
+    return Invoke(0, 0, n, "save", {"n": n, "text": text})
+
+
+def saved(n):
+    return Ack(0, 0, "saved", {"n": n})
+
+
+def found(*saves):
+    return Probe(1, 0, "recovered", {"saves": [list(s) for s in saves]})
+
+
 def log(*kinds, run="A"):
     return [json.dumps({"seq": n, "kind": kind, "run_id": run}) + "\n"
             for n, kind in enumerate(kinds, 1)]  # fmt: skip
@@ -58,10 +73,12 @@ GOOD = [
     ("exactly-once", [effect(), CRASH, COMPLETED], (effect(),)),
     ("exactly-once", [effect(), CRASH, effect(applied=False), COMPLETED], (effect(),)),
     ("exactly-once", [CRASH, Ended(1, "failed")], (effect(),)),
-    ("single-interruption", [accepted("A"), CRASH, end(log=log(STARTED, CUT))], ()),
-    ("single-interruption", [accepted("A"), CRASH, end(log=log(STARTED, DONE))], ()),
+    ("single-interruption", [*BOTH, accepted("A"), CRASH, end(log=log(STARTED, CUT))], ()),
+    ("single-interruption", [*BOTH, accepted("A"), CRASH, end(log=log(STARTED, DONE))], ()),
     ("prefix-log", [turn(2, log_seq=2), CRASH, recovered(log=log("a", "b"))], ()),
     ("prefix-log", [CRASH, recovered(log=log("a")), end(log=log("a", "b"))], ()),
+    ("saves", [save(1), saved(1), save(2), CRASH, found((1, "text"))], ()),
+    ("saves", [save(1), saved(1), save(2), CRASH, found((2, "text"))], ()),
     ("crash-equivalence", [effect(), CRASH, end("ab", answers={"r": "yes"})],
      (effect(), end("ab", answers={"r": "yes"}))),
 ]  # fmt: skip
@@ -75,15 +92,20 @@ BAD = [
     ("exactly-once/doubled", [effect(), CRASH, effect()], (effect(),)),
     ("exactly-once/unasked", [effect(), effect("bank"), CRASH], (effect(),)),
     ("exactly-once/lost", [CRASH, COMPLETED], (effect(),)),
-    ("single-interruption/repeated", [CRASH, end(log=log(STARTED, CUT, CUT))], ()),
-    ("single-interruption/missing", [accepted("A"), CRASH, end(log=log(STARTED))], ()),
-    ("single-interruption/contradicted", [CRASH, end(log=log(STARTED, DONE, CUT))], ()),
+    ("single-interruption/repeated", [*BOTH, CRASH, end(log=log(STARTED, CUT, CUT))], ()),
+    ("single-interruption/missing", [*BOTH, accepted("A"), end(log=log(STARTED))], ()),
+    ("single-interruption/contradicted", [*BOTH, CRASH, end(log=log(STARTED, DONE, CUT))], ()),
     ("prefix-log/lost", [turn(2, log_seq=3), CRASH, recovered(log=log("a", "b"))], ()),
     ("prefix-log/rewritten", [recovered(log=log("a", "b")), end(log=log("a", "x"))], ()),
     ("prefix-log/gap", [end(log=log("a", "b")[1:])], ()),
     ("prefix-log/damaged", [end(log=[*log("a"), '{"seq": 2, "ki'])], ()),
     ("prefix-log/damaged", [end(log=['{"seq": 1\n'])], ()),
     ("prefix-log/damaged", [end(log=["[]\n"])], ()),
+    ("saves/lost", [save(1), saved(1), CRASH, found()], ()),
+    ("saves/gap", [save(1), save(2), save(3), CRASH, found((1, "text"), (3, "text"))], ()),
+    ("saves/damaged", [save(1), CRASH, found((1, "te"))], ()),
+    ("saves/damaged", [save(1), CRASH, found((7, "text"))], ()),
+    ("recovers/hung", [Ended(0, "hung", "did not finish in 1 s"), COMPLETED], ()),
     ("crash-equivalence/answer", [end("", answers={"r": "no"})], (end("", answers={"r": "yes"}),)),
     ("crash-equivalence/transcript", [end("abx")], (end("abc"),)),
     ("crash-equivalence/transcript", [end("abc")], (end("ab"),)),
@@ -98,8 +120,9 @@ VACUOUS = [
     ("rollback", [CRASH, recovered("a")], ()),
     ("exactly-once", [CRASH, COMPLETED], ()),
     ("single-interruption", [end(log=log(STARTED, DONE))], ()),
-    ("single-interruption", [CRASH, end(log=[])], ()),
+    ("single-interruption", [*BOTH, CRASH, end(log=[])], ()),
     ("prefix-log", [CRASH], ()),
+    ("saves", [save(1), saved(1), CRASH], ()),
     ("crash-equivalence", [CRASH], (end(),)),
     ("crash-equivalence", [CRASH, end()], ()),
 ]

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from chaoskit.model import Firing, PersistPoint, Schedule
-from chaoskit.plan import Sample, Sweep
+from chaoskit.plan import Sample, Sweep, disk_errors
 
 FIRINGS = tuple(
     Firing(PersistPoint("write", nth), when) for nth in (1, 2, 3) for when in ("before", "after")
@@ -20,11 +20,34 @@ def play(plan, firings=FIRINGS):
 
 @pytest.mark.requirement("C1")
 def test_a_sweep_kills_before_and_after_every_point_once():
-    schedules = play(Sweep())
+    schedules = [schedule for schedule in play(Sweep()) if len(schedule.faults) == 1]
     assert len(schedules) == len(FIRINGS)
     assert {(s.faults[0].point, s.faults[0].when) for s in schedules} == {
         (f.point, f.when) for f in FIRINGS
     }
+
+
+@pytest.mark.requirement("C1")
+def test_a_sweep_then_kills_every_kind_of_recovery_at_every_point():
+    seen = {Schedule(): FIRINGS}
+    first = list(Sweep().schedules(1, seen))
+    # Two ways to recover: the first four crashes are followed by one, the last two by the other.
+    seen |= {schedule: FIRINGS[:2] if n < 4 else FIRINGS[:4] for n, schedule in enumerate(first)}
+    nested = list(Sweep().schedules(2, seen))
+    assert [len(schedule.faults) for schedule in nested] == [2] * 6
+    assert {schedule.faults[0] for schedule in nested} == {first[0].faults[0], first[4].faults[0]}
+
+
+def test_disk_errors_are_those_that_an_operation_can_have():
+    def errors(name, when):
+        firing = Firing(PersistPoint(name, 1, 0), when)
+        return {(fault.error, fault.lasting) for fault in disk_errors(firing)}
+
+    both = (False, True)
+    assert errors("write db", "before") == {(e, b) for e in ("EIO", "ENOSPC") for b in both}
+    assert errors("write db", "half") == {("short", b) for b in both}
+    assert errors("fsync db", "before") == {(e, b) for e in ("lost", "ENOSPC") for b in both}
+    assert errors("unlink db", "after") == set()
 
 
 @pytest.mark.requirement("C1")

@@ -2,24 +2,25 @@
 
 Protocol with the supervisor, one JSON object per line on an inherited stream socket:
 
+    <- the spec: what to run, where, with which fault
     -> {"t": "ack" | "probe" | "invoke" | "ok" | "fail", "at": n, ...}       told, not answered
     -> {"t": "call", "at": n, "service", "action", "args", "key"}            answered by one line
     <- {"result": ...} | {"error": "..."}
-    -> {"t": "completed"} | {"t": "failed", "detail": traceback}             the last line
+    -> {"t": "completed"} | {"t": "failed", "detail": traceback}
+    <- the next spec, or end of file
 
-What was sent stays in the socket when the sender is killed, so nothing told is lost.
+What was sent stays in the socket when the sender is killed, so nothing told is lost. A life to which
+nothing will be done may save its words and say them all at once.
 """
 
 from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-from chaoskit.inside.points import PointWatcher
 
 
 class WorldRefused(Exception):
@@ -31,14 +32,28 @@ class Channel:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._replies = sock.makefile("rb")
+        self._lines = sock.makefile("rb")
+        self._saved: list[bytes] = []
+        self.patient = False  # whether words may wait until an answer is needed, or the end
+
+    def next_spec(self) -> dict[str, Any] | None:
+        """What to do next; nothing when the supervisor has no more for this process."""
+        line = self._lines.readline()
+        return json.loads(line) if line else None
 
     def tell(self, message: dict[str, Any]) -> None:
-        self._sock.sendall(json.dumps(message).encode() + b"\n")
+        self._saved.append(json.dumps(message).encode() + b"\n")
+        if not self.patient:
+            self.flush()
+
+    def flush(self) -> None:
+        self._sock.sendall(b"".join(self._saved))
+        self._saved.clear()
 
     def ask(self, message: dict[str, Any]) -> Any:
         self.tell(message)
-        reply = json.loads(self._replies.readline())
+        self.flush()
+        reply = json.loads(self._lines.readline())
         if "error" in reply:
             raise WorldRefused(reply["error"])
         return reply["result"]
@@ -58,15 +73,13 @@ class Life:
     `workload` is the scenario's plain data; `seed` decides everything that is random.
     """
 
-    def __init__(
-        self, spec: dict[str, Any], channel: Channel, points: PointWatcher, directory: Path
-    ) -> None:
-        self.directory = directory
+    def __init__(self, spec: dict[str, Any], channel: Channel, position: Callable[[], int]) -> None:
+        self.directory = Path(spec["directory"])
         self.number: int = spec["life"]
         self.seed: int = spec["seed"]
         self.workload: Any = spec["workload"]
         self._channel = channel
-        self._points = points
+        self._position = position
         self._operations = 0
         self._ticks = 0
 
@@ -103,4 +116,4 @@ class Life:
         self._channel.tell({**self._head("ok"), "op": number, "result": operation.result})
 
     def _head(self, kind: str) -> dict[str, Any]:
-        return {"t": kind, "at": self._points.position}
+        return {"t": kind, "at": self._position()}

@@ -19,19 +19,30 @@ KILLED = b"!killed\n"
 
 
 class PointWatcher:
-    """The audit hook of one life. A hook cannot be removed, so a process has at most one."""
+    """The audit hook. It cannot be removed, so a process has one, and each life begins it anew."""
 
-    def __init__(self, trace_fd: int, kill: dict[str, Any] | None) -> None:
-        self.position = 0  # firings so far: the `at` of everything this life reports
-        self._trace_fd = trace_fd
-        self._kill = (kill["name"], kill["nth"], kill["when"]) if kill else None
+    def __init__(self) -> None:
+        self.position = 0  # firings so far in this life
+        self._trace_fd = -1
+        self._kill: tuple[str, int, str] | None = None
         self._seen: dict[tuple[str, str], int] = {}
-
-    def install(self) -> None:
         sys.addaudithook(self._hook)
 
+    def begin(self, trace_path: str | None, kill: dict[str, Any] | None) -> None:
+        """Without a trace, nobody wants to know: points are not even counted."""
+        self.position = 0
+        self._seen.clear()
+        self._kill = (kill["name"], kill["nth"], kill["when"]) if kill else None
+        if trace_path:
+            self._trace_fd = os.open(trace_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def end(self) -> None:
+        if self._trace_fd >= 0:
+            os.close(self._trace_fd)
+        self._trace_fd = -1
+
     def _hook(self, event: str, args: tuple[Any, ...]) -> None:
-        if event == EVENT:
+        if event == EVENT and self._trace_fd >= 0:
             self._fire(*args)
 
     def _fire(self, name: str, when: str) -> None:

@@ -1,41 +1,58 @@
-"""Run one life to its end: right after a fork, or as a fresh interpreter (`python -m` this module)."""
+"""Run lives: right after a fork, or as a fresh interpreter (`python -m` this module).
+
+Almost always one. A process that checks rebuilt crash states gets one spec after the other, which
+saves a fork for each; it ends after the first life that does not complete.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import os
 import socket
 import sys
 import traceback
-from pathlib import Path
+from typing import Any
 
+from chaoskit.inside import interposer
 from chaoskit.inside.life import Channel, Life
 from chaoskit.inside.loading import load
 from chaoskit.inside.points import PointWatcher
 
 
-def run_life(spec_fd: int, channel_fd: int, trace_fd: int) -> int:
+def run_lives(channel_fd: int) -> int:
     """Live, tell the supervisor how it went, and return the exit code."""
     channel = Channel(socket.socket(fileno=channel_fd))
+    points = PointWatcher()
     try:
-        with os.fdopen(spec_fd, "rb") as file:
-            spec = json.load(file)
-        points = PointWatcher(trace_fd, spec["kill"])
-        entry = load(spec["entry"])
-        if spec["patch"]:
-            load(spec["patch"])()
-        os.chdir(spec["directory"])  # only now: a reference to a file may be relative
-        points.install()
-        outcome = entry(Life(spec, channel, points, Path(spec["directory"])))
-        if inspect.iscoroutine(outcome):
-            asyncio.run(outcome)
+        while spec := channel.next_spec():
+            channel.patient = spec["patient"]
+            _run_life(spec, channel, points)
+            channel.tell({"t": "completed"})
+            channel.flush()
     except BaseException:  # noqa: BLE001 - whatever ends a life is reported, not swallowed
         channel.tell({"t": "failed", "detail": traceback.format_exc()})
+        channel.flush()
         return 1
-    channel.tell({"t": "completed"})
     return 0
+
+
+def _run_life(spec: dict[str, Any], channel: Channel, points: PointWatcher) -> None:
+    entry = load(spec["entry"])
+    if spec["patch"]:
+        load(spec["patch"])()
+    os.chdir(spec["directory"])  # only now: a reference to a file may be relative
+    points.begin(spec["trace"], spec["kill"])
+    control = spec["control"]
+    if control:
+        interposer.start(spec["directory"], control)
+    position = interposer.position if control else lambda: points.position
+    outcome = entry(Life(spec, channel, position))
+    if inspect.iscoroutine(outcome):
+        asyncio.run(outcome)
+    if control:
+        interposer.stop()
+    points.end()
 
 
 def leave(code: int) -> None:
@@ -46,4 +63,4 @@ def leave(code: int) -> None:
 
 
 if __name__ == "__main__":
-    leave(run_life(*map(int, sys.argv[1:4])))
+    leave(run_lives(int(sys.argv[1])))

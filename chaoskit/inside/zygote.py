@@ -12,14 +12,15 @@ Every life dies with the zygote (PR_SET_PDEATHSIG).
 
 Control protocol, one JSON object per packet; a request to fork has file descriptors attached:
 
-    {"do": "fork"} + [spec, channel, trace, stdout, stderr]  ->  {"pid": n} | {"error": reason}
-    {"do": "reap", "pid": n}                                 ->  {"status": n}
+    {"do": "fork"} + [channel, stdout, stderr]  ->  {"pid": n} | {"error": reason}
+    {"do": "reap", "pid": n}                    ->  {"status": n}
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -50,6 +51,7 @@ class Zygote:
     def __init__(self, control: socket.socket, *, cold: bool) -> None:
         self._control = control
         self._cold = cold
+        self._lives: set[int] = set()  # processes that were asked for and not yet reaped
 
     def serve(self) -> None:
         """Until the supervisor is gone: in order (end of file), or in the middle of a request."""
@@ -59,7 +61,7 @@ class Zygote:
         except ConnectionError:
             return
         finally:
-            kill_children()
+            kill_children(but=set())
 
     def _answer(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         try:
@@ -69,12 +71,13 @@ class Zygote:
                 os.close(fd)
 
     def _receive(self) -> tuple[dict[str, Any], list[int]] | None:
-        data, fds, _, _ = socket.recv_fds(self._control, PACKET, 5)
+        data, fds, _, _ = socket.recv_fds(self._control, PACKET, 3)
         return (json.loads(data), fds) if data else None
 
     def _reap(self, pid: int) -> dict[str, Any]:
         status = os.waitpid(pid, 0)[1]
-        kill_children()
+        self._lives.discard(pid)
+        kill_children(but=self._lives)
         return {"status": status}
 
     def _fork(self, fds: list[int]) -> dict[str, Any]:
@@ -85,6 +88,7 @@ class Zygote:
         pid = os.fork()
         if pid == 0:
             self._live(fds, parent)
+        self._lives.add(pid)
         return {"pid": pid}
 
     def _live(self, fds: list[int], parent: int) -> None:
@@ -93,23 +97,22 @@ class Zygote:
             os.setsid()  # a session and a process group of its own, which die as one
             die_with_parent(parent)
             self._control.close()
-            spec, channel, trace, out, err = fds
+            channel, out, err = fds
             for stream, number in ((out, 1), (err, 2)):
                 os.dup2(stream, number)
                 os.close(stream)
             if self._cold:
-                become_fresh_interpreter(spec, channel, trace)
-            runner.leave(runner.run_life(spec, channel, trace))
+                become_fresh_interpreter(channel)
+            runner.leave(runner.run_lives(channel))
         except BaseException:  # noqa: BLE001 - nothing may return into the zygote's loop
             traceback.print_exc()
             os._exit(1)
 
 
-def become_fresh_interpreter(*fds: int) -> None:
-    for fd in fds:
-        os.set_inheritable(fd, True)
+def become_fresh_interpreter(channel: int) -> None:
+    os.set_inheritable(channel, True)
     module = "chaoskit.inside.runner"
-    os.execv(sys.executable, [sys.executable, "-m", module, *map(str, fds)])  # noqa: S606
+    os.execv(sys.executable, [sys.executable, "-m", module, str(channel)])  # noqa: S606
 
 
 def why_not_fork(known: set[int]) -> str:
@@ -128,11 +131,11 @@ def why_not_fork(known: set[int]) -> str:
     return ""
 
 
-def kill_children() -> None:
-    """Kill and reap whatever is still ours: a life, or what a life left behind."""
+def kill_children(but: set[int]) -> None:
+    """Kill and reap what a life left behind, and every life `but` these."""
     children = Path(f"/proc/self/task/{os.getpid()}/children")
-    while pids := children.read_text().split():
-        for pid in map(int, pids):
+    while pids := set(map(int, children.read_text().split())) - but:
+        for pid in pids:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
 
@@ -154,6 +157,9 @@ def main() -> None:
     except BaseException:  # noqa: BLE001 - the supervisor shows it to the user
         control.send(json.dumps({"error": traceback.format_exc()}).encode()[:PACKET])
         return
+    # What is imported stays for ever: a collection in a life need not walk, and so copy, all of it.
+    gc.collect()
+    gc.freeze()
     control.send(json.dumps({"ready": os.getpid()}).encode())
     Zygote(control, cold=mode == "cold").serve()
 

@@ -6,7 +6,7 @@ kill nor a power loss takes back what was acknowledged (NORMAL would lose commit
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from reference_agent.messages import Message, ToolCall
 from reference_agent.points import persisting
 from reference_agent.store import schema
 
+Connect = Callable[..., aiosqlite.Connection]
 CallStatus = Literal["issued", "completed", "failed"]
 RunStatus = Literal["running", "completed", "interrupted"]
 
@@ -60,8 +61,15 @@ class SessionStore:
         self._clock = clock
 
     @classmethod
-    async def open(cls, path: Path, session: str, agent: str, clock: Clock) -> SessionStore:
-        db = await aiosqlite.connect(path, isolation_level=None)  # transactions are ours to begin
+    async def open(
+        cls,
+        path: Path,
+        session: str,
+        agent: str,
+        clock: Clock,
+        connect: Connect = aiosqlite.connect,
+    ) -> SessionStore:
+        db = await connect(path, isolation_level=None)  # transactions are ours to begin
         await db.execute("PRAGMA journal_mode = WAL")
         await db.execute("PRAGMA synchronous = FULL")
         store = cls(db, session, clock)

@@ -3,11 +3,17 @@
 import pytest
 
 from chaoskit import registry, repro
-from chaoskit.campaign import Settings, replay
+from chaoskit.campaign import replay
+from chaoskit.settings import Settings
+from tests.stress.test_disk import POWER_ONLY
 
 pytestmark = pytest.mark.stress
 SHARDS = 6
-MUTANTS = {mutant.name: mutant.breaks for mutant in registry.scenario("payments").mutants}
+MUTANTS = {
+    mutant.name: mutant.breaks
+    for mutant in registry.scenario("payments").mutants
+    if mutant.name not in POWER_ONLY
+}
 
 
 @pytest.mark.requirement("C1", "C5")

@@ -1,0 +1,193 @@
+"""A bench: a supervisor with its zygote, its watch on the disk and its oracle, ready to run.
+
+Every process of a campaign that runs anything has one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import msgspec
+
+from chaoskit import registry
+from chaoskit.model import Ended, Event, Firing, Judgement, Probe, Run, Schedule, Verdict
+from chaoskit.oracle import judge
+from chaoskit.recording import CrashState, Recording
+from chaoskit.settings import Settings
+from chaoskit.story import tell
+from chaoskit.supervisor import Supervisor
+from chaoskit.watch import DiskWatch
+from chaoskit.workspace import Workspace
+from chaoskit.zygote import CannotStart, Zygote
+
+SAMPLED = 50  # of the rebuilt states that passed, one in so many is also run into for real
+
+
+class CannotTest(Exception):
+    """Nothing can be said about the target: it does not start, or fails without any fault."""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is to say about one run."""
+
+    schedule: Schedule
+    judgement: Judgement
+    fired: int
+    last_trace: tuple[Firing, ...]
+    recovery: int  # how many of these belong to recovery
+    rebuilt: bool = False  # the crash was not run into, its state was rebuilt
+    confirmed: bool = False  # ... and the real crash had the same verdict
+    story: tuple[str, ...] = ()  # of a run that did not hold
+    kept: str | None = None
+
+
+class Bench:
+    def __init__(self, settings: Settings, directory: Path, session: str) -> None:
+        scenario = registry.scenario(settings.scenario)
+        mutant = registry.mutant(scenario, settings.mutant) if settings.mutant else None
+        self.invariants = registry.invariants_of(scenario)
+        self._directory = directory
+        self._settings = settings
+        self._watch = (
+            DiskWatch(directory / f"control-{os.getpid()}") if settings.watches_disk else None
+        )
+        self._zygote = Zygote(
+            scenario.target, session=session, cold=settings.cold, watch_disk=settings.watches_disk
+        )
+        self._supervisor = Supervisor(
+            scenario, self._zygote, seed=settings.seed, mutant=mutant,
+            deadline=settings.deadline, watch=self._watch,
+        )  # fmt: skip
+        self._numbers = itertools.count()
+
+    def close(self) -> None:
+        self._supervisor.retire()
+        self._zygote.close()
+        if self._watch:
+            self._watch.close()
+
+    def run(self, schedule: Schedule, baseline: tuple[Event, ...]) -> tuple[Run, Path]:
+        directory = self._new_directory()
+        return self._supervisor.carry_out(schedule, directory, baseline), directory
+
+    def record(self) -> Recording:
+        return self._supervisor.record(self._new_directory())[1]
+
+    def judge(self, schedule: Schedule, baseline: tuple[Event, ...]) -> Outcome:
+        """Run it for real, judge it, and keep what did not hold."""
+        run, directory = self.run(schedule, baseline)
+        outcome = self._outcome(run, directory)
+        shutil.rmtree(directory)
+        return outcome
+
+    def judge_state(
+        self, recording: Recording, state: CrashState, baseline: tuple[Event, ...]
+    ) -> Outcome:
+        """Recover from a rebuilt state and judge that; some that pass are also run into for real."""
+        directory = self._directory / f"stage-{os.getpid()}"
+        run = self._supervisor.recover(recording, state, directory, baseline)
+        outcome = msgspec.structs.replace(self._outcome(run, directory), rebuilt=True)
+        if outcome.judgement.verdict is Verdict.HOLDS and self._is_sampled(state):
+            return self._compare(outcome, baseline)
+        return outcome
+
+    def _is_sampled(self, state: CrashState) -> bool:
+        rng = random.Random(f"{self._settings.seed}/{state.fault}/{state.position}")
+        return rng.randrange(SAMPLED) == 0
+
+    def _compare(self, rebuilt: Outcome, baseline: tuple[Event, ...]) -> Outcome:
+        real = self.judge(rebuilt.schedule, baseline)
+        if real.judgement.verdict is Verdict.HOLDS:
+            return msgspec.structs.replace(rebuilt, confirmed=True)
+        doubt = f"the harness contradicts itself: the rebuilt state holds, the real one: {real.schedule}"
+        judgement = msgspec.structs.replace(
+            real.judgement, verdict=Verdict.UNKNOWN, findings=(), doubts=(doubt,)
+        )
+        return msgspec.structs.replace(rebuilt, judgement=judgement)
+
+    def _new_directory(self) -> Path:
+        return self._directory / f"run-{os.getpid()}-{next(self._numbers)}"
+
+    def _outcome(self, run: Run, directory: Path) -> Outcome:
+        judgement = judge(run, self.invariants)
+        kept, story = None, None
+        if judgement.verdict is not Verdict.HOLDS:
+            story = tell(run.history)
+            where = self._settings.keep
+            kept = keep(directory, Path(where), run.schedule) if where else None
+        return Outcome(
+            schedule=run.schedule,
+            judgement=judgement,
+            fired=run.fired,
+            last_trace=run.traces[-1],
+            recovery=recovery_of(run),
+            story=story or (),
+            kept=kept,
+        )
+
+
+def recovery_of(run: Run) -> int:
+    """How many firings of the last life came before it reported what it had recovered."""
+    last = len(run.traces) - 1
+    probe = next((p for p in run.history.of(Probe, "recovered") if p.life == last), None)
+    trace = run.traces[-1]
+    if probe is None:
+        return 0
+    return sum(
+        (f.point.op if f.point.op is not None else n) < probe.at for n, f in enumerate(trace)
+    )
+
+
+def keep(directory: Path, where: Path, schedule: Schedule) -> str:
+    """Save a run's directory under a name that says what was done to it."""
+    words = "_".join(f"{fault.name}-{fault.point}" for fault in schedule.faults) or "no fault"
+    place = where / "".join(c if c.isalnum() or c in "#.-_" else "-" for c in words)[:150]
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(directory, place)
+    return str(place)
+
+
+@contextmanager
+def open_bench(settings: Settings) -> Iterator[tuple[Bench, Workspace]]:
+    with Workspace() as workspace:
+        try:
+            with closing(Bench(settings, workspace.path, workspace.session)) as bench:
+                yield bench, workspace
+        except CannotStart as error:
+            raise CannotTest(f"the target cannot be started: {error}") from None
+
+
+def undisturbed(bench: Bench) -> Run:
+    """The run without faults, done twice: if it is not the same twice, no comparison means anything."""
+    first, directory = bench.run(Schedule(), ())
+    _check_completed(first, directory)
+    second, _ = bench.run(Schedule(), ())
+    if (first.history, first.traces) != (second.history, second.traces):
+        raise CannotTest(
+            "two runs with the same seed and without faults differ: "
+            "the target takes time, ids or randomness from outside its seed"
+        )
+    return msgspec.structs.replace(
+        first, history=msgspec.structs.replace(first.history, baseline=first.history.events)
+    )
+
+
+def _check_completed(run: Run, directory: Path) -> None:
+    end = list(run.history.of(Ended))[-1]
+    if end.how != "completed":
+        said = (directory / "stderr-0").read_text(errors="replace").strip()
+        raise CannotTest(f"its run without faults {end.how}: {end.detail.strip()}\n{said}".strip())
+    if run.doubts:
+        raise CannotTest(f"its run without faults is in doubt: {'; '.join(run.doubts)}")
+    if not run.traces[0]:
+        raise CannotTest(
+            "its run without faults passed no persist point: expected "
+            'sys.audit("persist.point", name, "before" or "after") around each durable change, '
+            "or --points syscalls"
+        )

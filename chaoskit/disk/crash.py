@@ -1,0 +1,147 @@
+"""crash_states: the power-loss states of a whole trace, the most telling first.
+
+An acknowledgement's position is the number of operations done when it was given. Positions right
+after a sync or an acknowledgement come first: there a program has just claimed something. Within
+them, the tiers of `power` from the most telling to the random. When the budget does not reach for
+all positions, the examined ones are spread evenly over the trace.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import chain, islice
+
+from chaoskit.disk.apply import SYNC_KINDS
+from chaoskit.disk.image import Image
+from chaoskit.disk.ops import Trace
+from chaoskit.disk.power import Tier, apart, new_model, pairs, singles, subsets, torn, whole
+from chaoskit.disk.recipe import Candidate, Model, Profile
+
+LogicalKey = Callable[[Image], Hashable]
+BASIC: tuple[Tier, ...] = (whole, apart, singles, torn)
+DEEP: tuple[Tier, ...] = (pairs, subsets)
+MORE_SUBSETS = 5  # rounds of other subsets, while there is budget
+STALE = 3000  # states in a row that were seen before: there is hardly another one
+DEFERRED = 10_000  # similar states that are remembered for the end
+
+
+class CrashState:
+    __slots__ = ("acknowledged", "candidate")
+
+    def __init__(self, candidate: Candidate, acknowledged: int) -> None:
+        self.candidate = candidate
+        self.acknowledged = acknowledged  # how many acknowledgements were given before the crash
+
+    @property
+    def image(self) -> Image:
+        return self.candidate.image
+
+
+def crash_states(
+    trace: Trace,
+    acks: Sequence[int],
+    profile: Profile,
+    budget: int,
+    *,
+    seed: int = 0,
+    logical_key: LogicalKey | None = None,
+) -> Iterator[CrashState]:
+    """At most `budget` states, distinct by (content, acknowledgements given). States with a logical
+    key that was seen before under the same acknowledgements come last."""
+    fresh = _distinct(_all(trace, sorted(acks), profile, budget, seed))
+    if logical_key is not None:
+        fresh = _similar_last(islice(fresh, budget + budget // 2), logical_key)
+    return islice(fresh, budget)
+
+
+def _all(
+    trace: Trace, acks: Sequence[int], profile: Profile, budget: int, seed: int
+) -> Iterator[CrashState]:
+    first, others = telling_positions(trace, acks)
+    everywhere: Sequence[int] = range(len(trace.ops) + 1)
+    left_out: list[tuple[tuple[Tier, ...], Sequence[int]]] = []
+    rounds: tuple[tuple[tuple[Tier, ...], Sequence[int], int], ...] = (
+        ((whole,), sorted(set(acks)), 4),
+        ((whole, apart), first, 5),
+        ((singles, torn), first, 12),
+        (BASIC, others, 16),
+        (DEEP, everywhere, 40),
+    )
+    for tiers, positions, each in rounds:
+        chosen = spread(positions, budget // each)
+        yield from _round(trace, acks, profile, seed, tiers, chosen)
+        left_out.append((tiers, sorted(set(positions).difference(chosen))))
+    for tiers, skipped in left_out:
+        yield from _round(trace, acks, profile, seed, tiers, skipped)
+    for again in range(1, MORE_SUBSETS):
+        yield from _round(trace, acks, profile, seed + again, (subsets,), everywhere)
+
+
+def telling_positions(trace: Trace, acks: Sequence[int]) -> tuple[list[int], list[int]]:
+    claimed = {at + 1 for at, op in enumerate(trace.ops) if op.kind in SYNC_KINDS or op.durable}
+    claimed |= set(acks)
+    everywhere = range(len(trace.ops) + 1)
+    return sorted(claimed), [at for at in everywhere if at not in claimed]
+
+
+def spread(positions: Sequence[int], count: int) -> Sequence[int]:
+    """At most `count` of them, evenly; the last one, where most is pending, included."""
+    if len(positions) <= count:
+        return positions
+    count = max(1, count)
+    return [positions[-1 - i * len(positions) // count] for i in range(count)][::-1]
+
+
+def _round(
+    trace: Trace,
+    acks: Sequence[int],
+    profile: Profile,
+    seed: int,
+    tiers: tuple[Tier, ...],
+    positions: Sequence[int],
+) -> Iterator[CrashState]:
+    """One walk along the trace: the model is advanced, never rebuilt."""
+    model = new_model(trace, profile)
+    for at in positions:
+        while model.at < at:
+            model.advance(trace.ops[model.at])
+        acknowledged = bisect_right(acks, at)
+        for candidate in _candidates(model, profile, tiers, seed):
+            yield CrashState(candidate, acknowledged)
+
+
+def _candidates(
+    model: Model, profile: Profile, tiers: tuple[Tier, ...], seed: int
+) -> Iterator[Candidate]:
+    rng = random.Random(f"{seed}/{model.at}")
+    for recipe in chain.from_iterable(tier(model, rng) for tier in tiers):
+        yield Candidate(model.at, profile, recipe, model.build(recipe))
+
+
+def _distinct(found: Iterator[CrashState]) -> Iterator[CrashState]:
+    seen: set[tuple[int, int]] = set()
+    stale = 0
+    for state in found:
+        key = (state.image.digest, state.acknowledged)
+        stale += 1
+        if key not in seen:
+            stale = 0
+            seen.add(key)
+            yield state
+        elif stale > STALE:
+            return
+
+
+def _similar_last(found: Iterator[CrashState], logical_key: LogicalKey) -> Iterator[CrashState]:
+    seen: set[tuple[Hashable, int]] = set()
+    deferred: list[CrashState] = []
+    for state in found:
+        key = (logical_key(state.image), state.acknowledged)
+        if key not in seen:
+            seen.add(key)
+            yield state
+        elif len(deferred) < DEFERRED:
+            deferred.append(state)
+    yield from deferred

@@ -1,0 +1,267 @@
+"""The ordered profile: ext4 as it is mounted by default (data=ordered, delalloc, auto_da_alloc).
+
+Rules E1 to E9 are in `power`. A state is a choice: a cut `m` in the sequence of metadata operations
+(E1), and for each file with pending data a time `w` until which its newly allocated pages are there
+(E3), and a time per page that is overwritten in place (E4). The model chooses so that one execution
+of the real file system explains all of it; where it may or may not have lost something, it has not.
+
+It keeps two images per position since the last commit: everything (`kills`), and all metadata with
+only the data that E5 to E7 force (`bares`). A state is one of them with a few files changed.
+"""
+
+from __future__ import annotations
+
+from chaoskit.disk.apply import DATA_KINDS, NAME_KINDS, apply, initial_image
+from chaoskit.disk.filedata import PAGE, FileData, leaf, pages_of
+from chaoskit.disk.image import FileNode, Image
+from chaoskit.disk.inplace import DataChoice, OrderedFile
+from chaoskit.disk.ops import Op, Trace
+from chaoskit.disk.pending import over_page
+from chaoskit.disk.recipe import Recipe, Tail, latest_of
+
+SECTOR = 512
+
+
+class Choice:
+    """A cut in the metadata, and what differs from all (or from nothing) being written until it."""
+
+    __slots__ = ("cut", "files", "full")
+
+    def __init__(self, cut: int, files: dict[int, DataChoice], full: bool) -> None:
+        self.cut = cut
+        self.files = files
+        self.full = full  # files not mentioned: written until the cut; else: what is forced
+
+
+class Ext4Model:
+    def __init__(self, trace: Trace) -> None:
+        self.at = 0
+        self.commit = 0  # metadata before it are durable
+        self.kills = [initial_image(trace)]
+        self.bares = [self.kills[0]]
+        self.files: dict[int, OrderedFile] = {}
+        self._metadata: dict[int, None] = {}  # pending naming and reshaping operations, ascending
+        self._file_of: dict[int, int] = {}
+        self._rewritten: set[int] = set()  # files that were truncated to nothing (E7)
+        self._last = -1  # the latest write
+
+    @property
+    def kill(self) -> Image:
+        return self.kills[-1]
+
+    def advance(self, op: Op) -> None:
+        position = self.at
+        self.kills.append(apply(self.kill, op))
+        self.bares.append(self.bares[-1])
+        self.at += 1
+        if op.kind in NAME_KINDS:
+            self._name(position, op)
+        elif op.kind == "write":
+            self._write(position, op)
+        elif op.kind in ("truncate", "allocate", "punch"):
+            self._reshape(position, op)
+        if op.kind in ("fsync", "fdatasync", "sync") or self._is_durable(op):
+            self._settle(op)
+
+    def _is_durable(self, op: Op) -> bool:
+        return op.durable and op.kind in DATA_KINDS
+
+    def _name(self, position: int, op: Op) -> None:
+        self._flush_rewritten(position)
+        if op.kind == "rename" and op.replaced >= 0 and op.file in self.files:
+            self._flush(op.file, position, position)  # E6
+        self.bares[-1] = apply(self.bares[-1], op)
+        self._note_metadata(position)
+
+    def _reshape(self, position: int, op: Op) -> None:
+        """Truncate, allocate, punch: metadata; what was written before them comes along (E5)."""
+        self._flush_rewritten(position)
+        self._file(op.file).add(position, op, self.kill.data(op.file))
+        self._file_of[position] = op.file
+        self._flush(op.file, position, position + 1)
+        self._note_metadata(position)
+        if op.kind == "truncate" and op.length == 0:
+            self._rewritten.add(op.file)
+
+    def _write(self, position: int, op: Op) -> None:
+        self._flush_rewritten(position, but=op.file)
+        file = self._file(op.file)
+        size_before = file.current.size
+        file.add(position, op, self.kill.data(op.file))
+        self._file_of[position] = op.file
+        self._last = position
+        bare = self.bares[-1].data(op.file)
+        effect = file.size_effect(bare, size_before, op)
+        if effect == "allocates":
+            return  # delayed allocation: neither data nor size are anywhere near the disk (E3)
+        self._flush_rewritten(position)
+        if effect == "forces":
+            self._flush(op.file, position, position + 1)
+        else:
+            grown = self.bares[-1].data(op.file).at_least(op.offset + len(op.data))
+            self.bares[-1] = self.bares[-1].with_data(op.file, grown)
+
+    def _file(self, number: int) -> OrderedFile:
+        if number not in self.files:
+            self.files[number] = OrderedFile(self.bares[-1].data(number))
+        return self.files[number]
+
+    def _note_metadata(self, position: int) -> None:
+        self._metadata[position] = None
+
+    def _flush_rewritten(self, position: int, but: int = -1) -> None:
+        """E7: the file may have been closed since, and closing it allocates what was written."""
+        for number in self._rewritten & self.files.keys():
+            if number != but:
+                self._flush(number, position, position)
+
+    def _flush(self, number: int, cause: int, until: int) -> None:
+        """From `cause` on, the file's operations before `until` go with the metadata."""
+        file = self.files[number]
+        file.forced.append((cause, until))
+        self.bares[-1] = self.bares[-1].with_data(number, file.version_before(until))
+
+    def _settle(self, op: Op) -> None:
+        """E2: all metadata so far are durable, and the data of the file that was synced."""
+        self._flush_rewritten(self.at)
+        bare = self.bares[-1]
+        if op.kind == "sync":
+            bare = self.kill
+        elif op.file in self.files:
+            bare = bare.with_data(op.file, self.files.pop(op.file).current)
+        self.commit, self.kills, self.bares = self.at, [self.kill], [bare]
+        self._metadata = {}
+        self.files = self._unforced(bare)
+        owners = ((at, number) for number, file in self.files.items() for at in file.positions)
+        self._file_of = dict(sorted(owners))
+
+    def _unforced(self, bare: Image) -> dict[int, OrderedFile]:
+        """The files that still have pending data after a commit, on their new durable content."""
+        rest: dict[int, OrderedFile] = {}
+        for number, file in self.files.items():
+            if bare.data(number).digest != self.kill.data(number).digest:
+                rest[number] = file.committed(bare.data(number), self.at)
+        return rest
+
+    def pending(self) -> list[int]:
+        return sorted({*self._file_of, *self._metadata})
+
+    def latest(self, count: int) -> list[int]:
+        return latest_of(count, self._file_of, self._metadata)
+
+    def last_write(self) -> int | None:
+        file = self.files.get(self._file_of.get(self._last, -1))
+        return self._last if file and file.positions[-1] == self._last else None
+
+    def tears(self, position: int) -> list[tuple[int, Tail]]:
+        """E8: between sectors where it overwrites, between pages where it grows the file."""
+        file = self.files[self._file_of[position]]
+        op = file.operation(position)
+        end = op.offset + len(op.data)
+        if file.floor(self.at) > position:
+            return []
+        if file.in_place(op):
+            return [(cut, "old") for cut in boundaries(op.offset, end, SECTOR)]
+        size = file.version_before(position).size
+        whole = boundaries(op.offset, end, PAGE)
+        return [(cut, "absent") for cut in whole if op.offset + cut >= size and op.offset >= size]
+
+    def build(self, recipe: Recipe) -> Image:
+        if recipe.way == "torn":
+            return self._torn(recipe)
+        choice = self._choice(recipe)
+        image = (self.kills if choice.full else self.bares)[choice.cut - self.commit]
+        for number, data in choice.files.items():
+            if isinstance(image.nodes.get(number), FileNode):
+                image = image.with_data(number, self.files[number].content(data, choice.cut))
+        return image
+
+    def _choice(self, recipe: Recipe) -> Choice:
+        if recipe.way == "without":
+            return self._without(set(recipe.positions))
+        if recipe.way == "keeping":
+            return self._keeping(recipe.positions)
+        if recipe.way in ("names", "sizes"):
+            return Choice(self.at, {}, full=False)
+        if recipe.way == "data":
+            in_place = {number: file.overwrites_only() for number, file in self.files.items()}
+            return Choice(self.commit, in_place, full=False)
+        return Choice(self.at if recipe.way == "kill" else self.commit, {}, recipe.way == "kill")
+
+    def _without(self, lost: set[int]) -> Choice:
+        """Lowers the cut until the choice is one that the rules allow; it only ever sinks."""
+        cut = min((at for at in lost if at in self._metadata), default=self.at)
+        while True:
+            files: dict[int, DataChoice] = {}
+            lower = cut
+            for number in self._concerned(lost, cut):
+                file = self.files[number]
+                files[number], limit = file.dropping(lost, cut, self.commit)
+                lower = min(lower, limit)
+            if lower == cut:
+                return Choice(cut, files, full=True)
+            cut = max(lower, self.commit)
+
+    def _concerned(self, lost: set[int], cut: int) -> set[int]:
+        """Files of which something is lost, or that were written after the cut."""
+        named = {self._file_of[at] for at in lost if at in self._file_of}
+        if cut == self.at:
+            return named
+        return named | {n for n, file in self.files.items() if file.positions[-1] >= cut}
+
+    def _keeping(self, kept: tuple[int, ...]) -> Choice:
+        cut = max([self.commit, *(self._needs(at) for at in kept)])
+        files: dict[int, DataChoice] = {}
+        for number in {self._file_of[at] for at in kept if at in self._file_of}:
+            files[number] = self.files[number].only(kept, cut)
+        return Choice(cut, files, full=False)
+
+    def _needs(self, position: int) -> int:
+        """How far the metadata must be committed for this operation to be seen."""
+        file = self.files.get(self._file_of.get(position, -1))
+        if position in self._metadata or file is None:
+            return position + 1
+        op = file.operation(position)
+        hidden = op.offset + len(op.data) > file.version_before(position).size
+        return position + 1 if hidden or not file.in_place(op) else self.commit
+
+    def _torn(self, recipe: Recipe) -> Image:
+        position = recipe.positions[0]
+        file = self.files[self._file_of[position]]
+        op = file.operation(position)
+        end = op.offset + recipe.cut
+        if recipe.tail == "absent":
+            return self.kill.with_data(op.file, file.current.truncate(end))
+        return self.kill.with_data(op.file, _overwritten_until(file, position, op, end))
+
+    def lost(self, recipe: Recipe) -> list[int]:
+        if recipe.way == "torn":
+            return list(recipe.positions)
+        choice = self._choice(recipe)
+        gone = {position for position in self._metadata if position >= choice.cut}
+        for number, file in self.files.items():
+            data = choice.files.get(number) or file.default(choice.full, choice.cut)
+            gone |= set(file.missing(data, choice.cut))
+        return sorted(gone)
+
+
+def boundaries(start: int, end: int, unit: int) -> list[int]:
+    """The first and the last multiple of `unit` strictly inside, and of a page, as lengths."""
+    found: list[int] = []
+    for step in (unit, PAGE):
+        first, last = (start // step + 1) * step, (end - 1) // step * step
+        found += [at - start for at in (first, last) if start < at < end]
+    return sorted(set(found))
+
+
+def _overwritten_until(file: OrderedFile, position: int, op: Op, end: int) -> FileData:
+    """The write's sectors before `end` are new, the others old; the size is that of the whole."""
+    data = file.current
+    for page in pages_of(op.offset, len(op.data)):
+        if (page + 1) * PAGE > end:
+            old = file.page_before(page, position)
+            part = op.data[: max(end - op.offset, 0)]
+            inside = page * PAGE < end
+            content = over_page(old[0] if old else b"", page, op.offset, part) if inside else None
+            data = data.put_leaf(page, old if content is None else leaf(page, content))
+    return data

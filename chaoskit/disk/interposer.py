@@ -1,0 +1,326 @@
+"""The harness' side of the interposer: build it, prepare its control file, read what it left there.
+
+The control file is one shared mapping: a page of settings and counters, a table of inodes, the
+trace. It lies on tmpfs, is sparse, and can be armed again for the next run, which is cheaper than a
+new one. The layout is `struct control` in interposer.c.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import mmap
+import os
+import secrets
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+import msgspec
+
+from chaoskit.disk.ops import Kind
+from chaoskit.disk.trace import RawTrace
+
+SOURCE: Final = Path(__file__).with_name("interposer.c")
+LIBRARY_NAME: Final = "_interposer.so"
+# -z initfirst: a program started under an inherited filter must have the handler before any other
+# library's constructor writes something.
+COMPILE_FLAGS: Final = (
+    "-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-z,initfirst",
+)  # fmt: skip
+LINK_FLAGS: Final = ("-ldl",)
+
+_MAGIC: Final = 0x314B53494454494B
+_VERSION: Final = 1
+_TABLE_OFFSET: Final = 4096
+_TRACE_OFFSET: Final = _TABLE_OFFSET + 16384 * 24
+_ROOT_PATH: Final = 256
+_ROOT_PATH_SIZE: Final = 1024
+_SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108  # the file's name is random, its mode 0600
+FOREVER: Final = 2**64 - 1
+
+Mode = Literal["off", "count", "record"]
+ActionKind = Literal[
+    "none", "kill_before", "kill_after", "kill_half", "fail", "short", "lose", "elide"
+]
+Fired = Literal["no", "yes", "not applicable"]
+_MODES: Final = get_args(Mode)
+_ACTIONS: Final = get_args(ActionKind)
+_FIRED: Final = get_args(Fired)
+_KIND_BITS: Final = {kind: 1 << number for number, kind in enumerate(get_args(Kind), start=1)}
+
+ALL_KINDS: Final[frozenset[Kind]] = frozenset(get_args(Kind))
+SYNCS: Final[frozenset[Kind]] = frozenset({"fsync", "fdatasync", "sync"})
+# What a full disk refuses: unlink, truncate and rename still work.
+NEEDS_SPACE: Final[frozenset[Kind]] = frozenset(
+    {"create", "mkdir", "symlink", "link", "write", "allocate"}
+)
+
+# name -> (offset, struct format) in the control page
+_FIELDS: Final = {
+    "magic": (0, "Q"),
+    "version": (8, "I"),
+    "mode": (12, "I"),
+    "lock": (16, "I"),
+    "dead": (20, "I"),
+    "position": (24, "Q"),
+    "trace_end": (32, "Q"),
+    "trace_size": (40, "Q"),
+    "overflow": (48, "I"),
+    "warnings": (52, "I"),
+    "last_record": (56, "I"),
+    "generation": (60, "I"),
+    "slots_used": (64, "I"),
+    "options": (68, "I"),
+    "group": (72, "I"),
+    "action": (76, "I"),
+    "action_at": (80, "Q"),
+    "action_count": (88, "Q"),
+    "action_kinds": (96, "Q"),
+    "action_errno": (104, "I"),
+    "fired": (108, "I"),
+    "fired_index": (112, "Q"),
+    "fired_pid": (120, "I"),
+    "fired_times": (124, "I"),
+    "root_device": (128, "Q"),
+    "root_inode": (136, "Q"),
+    "elided": (144, "I"),
+    "trapped": (148, "I"),
+    "nested": (152, "I"),
+    "stolen": (156, "I"),
+    "shared_mappings": (160, "I"),
+    "msyncs": (164, "I"),
+}
+_KEPT_WHEN_ARMED: Final = {"magic", "version", "trace_size", "generation"}
+
+
+class Action(msgspec.Struct, frozen=True, kw_only=True):
+    """One fault. It strikes the first `count` operations of `kinds` from index `at` on.
+
+    The operation at index `at` is the one that would raise the position from `at` to `at + 1`.
+    """
+
+    kind: ActionKind
+    at: int = 0
+    count: int = 1
+    kinds: frozenset[Kind] = ALL_KINDS
+    errno: int = errno.EIO
+
+
+def kill(at: int, when: Literal["before", "after", "half"] = "before") -> Action:
+    kinds: dict[str, ActionKind] = {
+        "before": "kill_before", "after": "kill_after", "half": "kill_half"
+    }  # fmt: skip
+    return Action(kind=kinds[when], at=at)
+
+
+def fail(at: int, error: int, *, kinds: Iterable[Kind] = ALL_KINDS, count: int = 1) -> Action:
+    return Action(kind="fail", at=at, errno=error, kinds=frozenset(kinds), count=count)
+
+
+def disk_full(at: int, *, count: int = FOREVER) -> Action:
+    return Action(kind="fail", at=at, errno=errno.ENOSPC, kinds=NEEDS_SPACE, count=count)
+
+
+def short_write(at: int, *, count: int = 1) -> Action:
+    return Action(kind="short", at=at, count=count)
+
+
+def lose_on_fsync(at: int, *, count: int = 1) -> Action:
+    return Action(kind="lose", at=at, count=count)
+
+
+def elide_syncs(at: int = 0, *, count: int = FOREVER) -> Action:
+    return Action(kind="elide", at=at, count=count, kinds=SYNCS)
+
+
+class Control:
+    """The control file, seen from the harness."""
+
+    def __init__(self, path: str | os.PathLike[str], *, trace_size: int = 1 << 30) -> None:
+        """Makes the file. `trace_size` is address space; memory is used as the trace grows."""
+        self.path = Path(path)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.ftruncate(descriptor, _TRACE_OFFSET + trace_size)
+            self._memory = mmap.mmap(descriptor, _TRACE_OFFSET + trace_size)
+        finally:
+            os.close(descriptor)
+        self._put("magic", _MAGIC)
+        self._put("version", _VERSION)
+        self._put("trace_size", trace_size)
+        self._put("generation", 1)
+
+    def arm(
+        self,
+        watched: str | os.PathLike[str],
+        mode: Mode = "record",
+        action: Action | None = None,
+        *,
+        seccomp: bool = True,
+    ) -> None:
+        """Ready for one activation: counters at zero, trace empty. No target may be attached."""
+        root = os.path.realpath(watched)
+        if len(os.fsencode(root)) >= _ROOT_PATH_SIZE:
+            raise ValueError(f"the path of the watched directory is too long: {root}")
+        if action is not None and action.kind == "lose" and mode != "record":
+            raise ValueError("what a failed fsync loses is known only in mode 'record'")
+        for name in _FIELDS.keys() - _KEPT_WHEN_ARMED:
+            self._put(name, 0)
+        self._put("generation", (self._get("generation") + 1) % 2**32)
+        encoded = os.fsencode(root) + b"\0"
+        self._memory[_ROOT_PATH : _ROOT_PATH + len(encoded)] = encoded
+        self._put("options", int(seccomp))
+        self._arm_action(action or Action(kind="none"))
+        self._put("mode", _MODES.index(mode))
+
+    def _arm_action(self, action: Action) -> None:
+        self._put("action", _ACTIONS.index(action.kind))
+        self._put("action_at", action.at)
+        self._put("action_count", action.count)
+        self._put("action_kinds", sum(_KIND_BITS[kind] for kind in action.kinds))
+        self._put("action_errno", action.errno)
+
+    def _get(self, name: str) -> int:
+        offset, form = _FIELDS[name]
+        value: int = struct.unpack_from(form, self._memory, offset)[0]
+        return value
+
+    def _put(self, name: str, value: int) -> None:
+        offset, form = _FIELDS[name]
+        struct.pack_into(form, self._memory, offset, value)
+
+    @property
+    def position(self) -> int:
+        """How many operations there were."""
+        return self._get("position")
+
+    @property
+    def fired(self) -> Fired:
+        """Whether the action struck: a fault that did not fire proves nothing."""
+        fired: Fired = _FIRED[self._get("fired")]
+        return fired
+
+    @property
+    def fired_index(self) -> int:
+        return self._get("fired_index")
+
+    @property
+    def fired_pid(self) -> int:
+        return self._get("fired_pid")
+
+    @property
+    def fired_times(self) -> int:
+        return self._get("fired_times")
+
+    @property
+    def elided(self) -> int:
+        """Syncs that were not made, by the action `elide`. They take no index."""
+        return self._get("elided")
+
+    @property
+    def trapped(self) -> int:
+        """Calls that only the seccomp filter saw."""
+        return self._get("trapped")
+
+    def raw_trace(self) -> RawTrace:
+        """What `trace.decode` needs. Valid until the control is armed again."""
+        end = _TRACE_OFFSET + self._get("trace_end")
+        return RawTrace(
+            data=self._memory[_TRACE_OFFSET:end],
+            overflow=bool(self._get("overflow")),
+            missed=self._get("nested") + self._get("stolen"),
+            interrupted=self._get("lock") != 0 and not self._get("dead"),
+        )
+
+    def close(self, *, remove: bool = True) -> None:
+        self._memory.close()
+        if remove:
+            self.path.unlink(missing_ok=True)
+
+    def __enter__(self) -> Control:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+def new_control(*, trace_size: int = 1 << 30) -> Control:
+    """In shared memory where there is some: the trace must cost no disk writes of its own."""
+    place = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else tempfile.gettempdir()
+    return Control(Path(place, f"chaoskit-{secrets.token_hex(8)}"), trace_size=trace_size)
+
+
+def _compiler() -> str | None:
+    named = os.environ.get("CC")
+    candidates = [named] if named else ["cc", "gcc", "clang"]
+    return next((found for name in candidates if (found := shutil.which(name))), None)
+
+
+def compile_library(target: Path, compiler: str) -> None:
+    """Builds into `target`. Complete or not there at all: two processes may build at once."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        made = Path(scratch, target.name)
+        command = [compiler, *COMPILE_FLAGS, "-o", str(made), str(SOURCE), *LINK_FLAGS]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"cannot build the interposer: {' '.join(command)}\n{done.stderr}")
+        made.replace(target)
+
+
+def _cached_library() -> Path:
+    """Named after what it is made of: an edited source is never served by an old build."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    recipe = SOURCE.read_bytes() + " ".join(COMPILE_FLAGS).encode() + os.uname().machine.encode()
+    return Path(base, "chaoskit", f"interposer-{hashlib.sha256(recipe).hexdigest()[:16]}.so")
+
+
+def _built_library() -> Path | None:
+    """A library beside the source came with a wheel, so it is of the same version."""
+    beside = SOURCE.with_name(LIBRARY_NAME)
+    return next((path for path in (beside, _cached_library()) if path.exists()), None)
+
+
+def available() -> str | None:
+    """None, or the reason why there can be no interposer on this machine."""
+    if not sys.platform.startswith("linux"):
+        return f"the interposer needs Linux, this is {sys.platform}"
+    if os.uname().machine not in ("x86_64", "aarch64"):
+        return f"the interposer knows x86_64 and aarch64, this is {os.uname().machine}"
+    if _built_library() is None and _compiler() is None:
+        return "the interposer was not built with the package, and there is no C compiler (cc, gcc)"
+    return None
+
+
+def library() -> Path:
+    """The library to preload; built on demand."""
+    reason = available()
+    if reason is not None:
+        raise RuntimeError(reason)
+    built = _built_library()
+    if built is None:
+        built = _cached_library()
+        compiler = _compiler()
+        assert compiler is not None, "available() has looked"
+        compile_library(built, compiler)
+    return built
+
+
+def preload(base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a process that has the library but sleeps until `inside.start`."""
+    environment = dict(os.environ if base is None else base)
+    others = environment.get("LD_PRELOAD", "")
+    environment["LD_PRELOAD"] = f"{library()}:{others}" if others else str(library())
+    environment.pop("CHAOSKIT_CONTROL", None)
+    return environment
+
+
+def environment(control: Control, base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a program that is watched from its first instruction (a cold start)."""
+    return {**preload(base), "CHAOSKIT_CONTROL": str(control.path)}

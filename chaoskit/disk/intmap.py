@@ -1,0 +1,93 @@
+"""IntMap: a persistent map from small numbers to values.
+
+A trie with 32 children per node. `put` copies the one path that changes and shares the rest, so
+that ten thousand versions of a map cost what changed between them; `diff` skips what two versions
+share, so that comparing neighbours costs what differs and not what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Generic, TypeVar
+
+BITS = 5
+MASK = (1 << BITS) - 1
+_HOLLOW: tuple[Any, ...] = (None,) * (1 << BITS)
+
+V = TypeVar("V")
+
+
+class IntMap(Generic[V]):
+    """`None` is "not there": putting it removes the key."""
+
+    __slots__ = ("_root", "_shift")
+
+    def __init__(self, root: tuple[Any, ...] = _HOLLOW, shift: int = 0) -> None:
+        self._root = root
+        self._shift = shift
+
+    def get(self, key: int) -> V | None:
+        shift = self._shift
+        if key >> (shift + BITS):
+            return None
+        node: Any = self._root
+        while shift:
+            node = node[(key >> shift) & MASK]
+            if node is None:
+                return None
+            shift -= BITS
+        found: V | None = node[key & MASK]
+        return found
+
+    def put(self, key: int, value: V | None) -> IntMap[V]:
+        root, shift = self._root, self._shift
+        while key >> (shift + BITS):
+            root = (root, *_HOLLOW[1:])
+            shift += BITS
+        return IntMap(_put(root, shift, key, value), shift)
+
+    def items(self, start: int = 0) -> Iterator[tuple[int, V]]:
+        """In the order of keys, from `start` on."""
+        return _items(self._root, self._shift, 0, start)
+
+    def diff(self, other: IntMap[V]) -> Iterator[tuple[int, V | None, V | None]]:
+        """(key, here, there) wherever the two hold different objects."""
+        mine, theirs, shift = self._root, other._root, self._shift
+        while shift < other._shift:
+            mine, shift = (mine, *_HOLLOW[1:]), shift + BITS
+        for _ in range(other._shift, shift, BITS):
+            theirs = (theirs, *_HOLLOW[1:])
+        return _diff(mine, theirs, shift, 0)
+
+
+def _put(node: tuple[Any, ...] | None, shift: int, key: int, value: Any) -> tuple[Any, ...]:
+    slots = list(node or _HOLLOW)
+    at = (key >> shift) & MASK
+    slots[at] = _put(slots[at], shift - BITS, key, value) if shift else value
+    return tuple(slots)
+
+
+def _items(node: tuple[Any, ...], shift: int, base: int, start: int) -> Iterator[tuple[int, Any]]:
+    for slot, child in enumerate(node):
+        key = base + (slot << shift)
+        if child is None or key + (1 << shift) <= start:
+            continue
+        if shift:
+            yield from _items(child, shift - BITS, key, start)
+        else:
+            yield key, child
+
+
+def _diff(
+    mine: tuple[Any, ...] | None, theirs: tuple[Any, ...] | None, shift: int, base: int
+) -> Iterator[tuple[int, Any, Any]]:
+    if mine is theirs:
+        return
+    pairs = zip(mine or _HOLLOW, theirs or _HOLLOW, strict=True)
+    for slot, (here, there) in enumerate(pairs):
+        if here is there:
+            continue
+        if shift:
+            yield from _diff(here, there, shift - BITS, base + (slot << shift))
+        else:
+            yield base + slot, here, there

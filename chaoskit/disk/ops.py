@@ -1,0 +1,67 @@
+"""Op: one operation that changed, or made durable, something below the watched directory.
+
+Objects are inodes, not paths: a file keeps its number through renames, and a new file that reuses
+an inode number gets a new one. Number 0 is the watched directory itself. Names live in directories:
+an operation on a name says which directory (`parent`) and which entry (`name`).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Kind = Literal[
+    "create",  # file appears as parent/name, empty
+    "mkdir",
+    "symlink",  # data = its target
+    "link",  # file gets a second name, parent2/name2 (parent/name is the old one)
+    "rename",  # parent/name becomes parent2/name2; `replaced` is the object that lost the name, or -1
+    "unlink",
+    "rmdir",
+    "write",  # data at offset (append and writev are resolved to offsets)
+    "truncate",  # size becomes `length`
+    "allocate",  # fallocate: size grows to at least offset+length unless keep_size
+    "punch",  # a hole: zeros from offset for length
+    "fsync",  # of a file or, when `file` is a directory, of its entries
+    "fdatasync",
+    "sync",  # sync() / syncfs(): everything
+]
+
+ROOT = 0
+
+
+class Op(msgspec.Struct, frozen=True, kw_only=True):
+    index: int
+    kind: Kind
+    file: int
+    parent: int = -1
+    name: str = ""  # os.fsdecode'd
+    parent2: int = -1
+    name2: str = ""
+    replaced: int = -1
+    offset: int = 0
+    length: int = 0
+    data: bytes = b""
+    keep_size: bool = False
+    durable: bool = False  # made by an O_SYNC/O_DSYNC descriptor: on disk when it returned
+    pid: int = 0
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """An object that was there before the trace began (and durable)."""
+
+    file: int
+    kind: Literal["file", "dir", "symlink"]
+    names: tuple[
+        tuple[int, str], ...
+    ]  # (parent, name): more than one for hard links; () for the root
+    data: bytes = b""
+
+
+class Trace(msgspec.Struct, frozen=True, kw_only=True):
+    initial: tuple[Node, ...]  # the root first
+    ops: tuple[Op, ...]
+    warnings: tuple[
+        str, ...
+    ] = ()  # what the interposer could not see: mmap stores, static programs

@@ -1,0 +1,166 @@
+"""Power loss: from one position of a trace, the states that a loss of power there could have left.
+
+Method
+------
+A kill forgets nothing. A power loss forgets what was not made durable, in whole or in part, and in
+any order that the file system allows. What makes durable, by call:
+
+| call | durable after it | still not durable |
+|---|---|---|
+| write | nothing | all of it |
+| write through O_SYNC, O_DSYNC | the file's data and size so far | the file's name (`posix`) |
+| fdatasync(f) | data, and the size | the file's name (`posix`) |
+| fsync(f) | data and inode | the name (`posix`); `ext4` commits earlier names too |
+| fsync(dir) | creates, renames, links, unlinks in it so far | file data; the directory's own name |
+| sync, syncfs | everything | |
+| rename, close, SIGKILL | nothing more | |
+
+*Pending*: done and not durable. *Position* `at`: the first `at` operations are done. A state is the
+durable content with some pending operations applied; the profiles differ in which.
+
+Profile `posix` (strict): only the contract above. Nothing is invented: every byte is a durable one,
+a written one, or a zero where the file was not written before.
+ R1  fsync, fdatasync of a file make its data and its size durable, growth and truncation alike
+     (fdatasync(2) names ftruncate as a change that it must flush); its names stay pending.
+ R2  fsync of a directory makes the entries in it durable so far; not the data, nor its own name.
+ R3  Pending data operations of a file persist in any subset, whatever their order: blocks of a
+     truncated file are reused in place on file systems without a journal, so even a later write
+     may be there without the earlier truncation. Names persist independently of data.
+ R4  rename is atomic, and durable with either of its directories: no file system in use on Linux
+     splits it, and a warning about one that does would help nobody.
+ R5  Operations on one name persist in order: an entry is what it was at some time.
+ R6  Moves of directories persist in order: otherwise a subset of them could make a cycle.
+ R7  The size may persist without the data: what was not written reads as zeros.
+ R8  A durable write (O_SYNC, O_DSYNC) makes the file's earlier data durable with it. The contract
+     covers its own bytes only; both kinds of writes to one file are too rare to accuse anyone of.
+ R9  The last write may be torn at any byte: the rest absent, zeros (where the file grew), or old.
+
+Profile `ext4` (ordered: data=ordered, delalloc, auto_da_alloc, 4 KiB blocks; the defaults). A state
+is generated only when one execution of the real file system explains it; where the kernel may or
+may not have lost something, it has not. A finding here is a bug.
+ E1  Metadata are journaled in order: names, truncations, allocations and sizes persist as a prefix
+     of the sequence in which they happened (jbd2 commits whole transactions).
+ E2  fsync or fdatasync of anything commits all metadata so far, and the data of that file. (The
+     kernel skips the commit when that inode has none of its own: then it loses more.)
+ E3  A page without a block gets one when the file is written back, at some time `w`, in the order
+     of writing; its size on disk grows only then, after the data (data=ordered). So a new file may
+     be empty or shorter, and never has a size without the data that were written back for it.
+ E4  A page that has a block is overwritten in place, at any time, whatever the journal does: each
+     such page is as it was at some time of its own since it was durable.
+ E5  A write that ends in a block that the file already has moves the size at once, as metadata, and
+     its data come later: zeros may stand at the end (ext4_da_write_end). Where a write begins in
+     such a block and ends beyond it, kernels differ; it is taken as written back with its size.
+     Truncate, fallocate and punch are metadata; what was written before them comes with them.
+ E6  rename over an existing file writes back the renamed one's data first (auto_da_alloc).
+ E7  A file truncated to nothing and written again is written back when it is closed
+     (auto_da_alloc). Traces have no close, so it is taken as closed before anything else happens.
+ E8  The last write may be torn between sectors where it overwrites in place, and between pages
+     where it makes the file longer.
+ E9  sync writes everything.
+
+Order of enumeration: everything kept; everything unsynced dropped; drop one, keep one, the latest
+first; names without data, data without names; the last write torn; pairs; seeded subsets.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from itertools import chain, combinations, islice
+
+from chaoskit.disk.ext4 import Ext4Model
+from chaoskit.disk.ops import Trace
+from chaoskit.disk.posix import PosixModel
+from chaoskit.disk.recipe import Candidate, Model, Profile, Recipe
+
+WINDOW = 48  # of many pending operations the latest are examined one by one: they are the likely
+PAIRED = 10  # ... and of these every pair
+SUBSETS = 64  # seeded subsets per round
+
+Tier = Callable[[Model, random.Random], Iterator[Recipe]]
+
+
+def model_at(trace: Trace, at: int, profile: Profile) -> Model:
+    model = new_model(trace, profile)
+    for op in trace.ops[:at]:
+        model.advance(op)
+    return model
+
+
+def new_model(trace: Trace, profile: Profile) -> Model:
+    return Ext4Model(trace) if profile == "ext4" else PosixModel(trace)
+
+
+def rebuild(trace: Trace, at: int, profile: Profile, recipe: Recipe) -> Candidate:
+    return Candidate(at, profile, recipe, model_at(trace, at, profile).build(recipe))
+
+
+def lost_operations(trace: Trace, candidate: Candidate) -> list[int]:
+    """Positions of the operations that are not there, or not whole, in this state."""
+    return model_at(trace, candidate.at, candidate.profile).lost(candidate.recipe)
+
+
+def states(
+    trace: Trace, at: int, profile: Profile, budget: int = 1000, seed: int = 0
+) -> Iterator[Candidate]:
+    """Distinct states of a power loss at one position, the most telling first."""
+    model = model_at(trace, at, profile)
+    rng = random.Random(f"{seed}/{at}")
+    recipes = chain.from_iterable(tier(model, rng) for tier in TIERS)
+    yield from islice(distinct(model, profile, recipes), budget)
+
+
+def distinct(model: Model, profile: Profile, recipes: Iterator[Recipe]) -> Iterator[Candidate]:
+    seen: set[int] = set()
+    for recipe in recipes:
+        image = model.build(recipe)
+        if image.digest not in seen:
+            seen.add(image.digest)
+            yield Candidate(model.at, profile, recipe, image)
+
+
+def whole(model: Model, rng: random.Random) -> Iterator[Recipe]:
+    yield Recipe("kill")
+    if model.latest(1):
+        yield Recipe("nothing")
+
+
+def singles(model: Model, rng: random.Random) -> Iterator[Recipe]:
+    latest = model.latest(WINDOW)
+    if len(latest) > 1:  # of one, both are in `whole`
+        yield from (Recipe("without", (position,)) for position in latest)
+        yield from (Recipe("keeping", (position,)) for position in latest)
+
+
+def apart(model: Model, rng: random.Random) -> Iterator[Recipe]:
+    if model.latest(1):
+        yield Recipe("names")
+        yield Recipe("sizes")
+        yield Recipe("data")
+
+
+def torn(model: Model, rng: random.Random) -> Iterator[Recipe]:
+    position = model.last_write()
+    if position is None:
+        return
+    for cut, tail in model.tears(position):
+        yield Recipe("torn", (position,), cut, tail)
+
+
+def pairs(model: Model, rng: random.Random) -> Iterator[Recipe]:
+    """Keeping a pair is not losing the others: what a kept operation needs differs."""
+    latest = sorted(model.latest(PAIRED))
+    if len(latest) > 2:
+        yield from (Recipe("without", pair) for pair in combinations(latest, 2))
+        yield from (Recipe("keeping", pair) for pair in combinations(latest, 2))
+
+
+def subsets(model: Model, rng: random.Random) -> Iterator[Recipe]:
+    """Random subsets of the latest pending operations, over all older ones or over none."""
+    latest = sorted(model.latest(WINDOW))
+    for _ in range(min(SUBSETS, 1 << len(latest) >> 2) if len(latest) > 4 else 0):
+        chosen = tuple(at for at in latest if rng.random() < 0.5)
+        yield Recipe(rng.choice(("without", "keeping")), chosen)
+
+
+TIERS: tuple[Tier, ...] = (whole, singles, apart, torn, pairs, subsets)

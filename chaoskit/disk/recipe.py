@@ -1,0 +1,102 @@
+"""Recipe: how a crash state came about, as plain data; Candidate: the state itself.
+
+A recipe, the trace, the position and the profile rebuild the state: that is what a repro carries.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from chaoskit.disk.image import Image
+from chaoskit.disk.ops import Op
+
+Profile = Literal["posix", "ext4"]
+Way = Literal["kill", "nothing", "without", "keeping", "names", "sizes", "data", "torn"]
+Tail = Literal["absent", "zeros", "old"]
+
+
+class Recipe(msgspec.Struct, frozen=True):
+    way: Way
+    positions: tuple[int, ...] = ()  # lost (without), kept (keeping), or the torn write
+    cut: int = 0  # torn: how many of its bytes are there
+    tail: Tail = "absent"  # torn: what is where the rest would be
+
+    def words(self) -> str:
+        which = ", ".join(str(position) for position in self.positions)
+        if self.way == "torn":
+            return f"write {which} torn after {self.cut} bytes, {TAILS[self.tail]}"
+        return WORDS[self.way].format(which=which)
+
+
+WORDS: dict[Way, str] = {
+    "kill": "nothing lost (a kill)",
+    "nothing": "everything unsynced lost",
+    "without": "lost: operation {which} and what cannot be there without it",
+    "keeping": "of what was not synced only operation {which} is there, and what it needs",
+    "names": "names are there, unsynced data are lost",
+    "sizes": "names and sizes are there, unsynced data are lost",
+    "data": "data are there, unsynced names are lost",
+}
+TAILS: dict[Tail, str] = {
+    "absent": "its tail absent",
+    "zeros": "its tail zeros",
+    "old": "old bytes in place of its tail",
+}
+
+
+class Candidate:
+    """One state that a power loss at position `at` could have left."""
+
+    __slots__ = ("at", "image", "profile", "recipe")
+
+    def __init__(self, at: int, profile: Profile, recipe: Recipe, image: Image) -> None:
+        self.at = at
+        self.profile = profile
+        self.recipe = recipe
+        self.image = image
+
+    @property
+    def label(self) -> str:
+        return f"power loss after {self.at} operations ({self.profile}): {self.recipe.words()}"
+
+
+class Model(Protocol):
+    """What is durable and what is not at one position; advances along the trace."""
+
+    at: int
+
+    @property
+    def kill(self) -> Image: ...
+
+    def advance(self, op: Op) -> None: ...
+
+    def pending(self) -> list[int]:
+        """Positions of the operations that a power loss now could lose, oldest first."""
+        ...
+
+    def latest(self, count: int) -> list[int]:
+        """The last of them, latest first, at a cost that does not depend on how many there are."""
+        ...
+
+    def last_write(self) -> int | None:
+        """The latest pending write, if it is the last thing that happened to its file."""
+        ...
+
+    def tears(self, position: int) -> list[tuple[int, Tail]]:
+        """Where, and with which tail, this profile can tear it."""
+        ...
+
+    def build(self, recipe: Recipe) -> Image: ...
+
+    def lost(self, recipe: Recipe) -> list[int]:
+        """Positions of the pending operations that are not there in the built state."""
+        ...
+
+
+def latest_of(count: int, *ascending: dict[int, Any]) -> list[int]:
+    """The highest keys of dictionaries whose keys ascend, highest first."""
+    heads = (list(islice(reversed(keys), count)) for keys in ascending)
+    return sorted({key for head in heads for key in head}, reverse=True)[:count]

@@ -1,0 +1,241 @@
+"""From an image to a directory: the one place of the model that touches a disk.
+
+`materialise` turns a directory that holds `previous` into `image` and touches only what differs.
+What recovery did to the directory in between is nobody's `previous`: `Stage` remembers what it put
+there and mends what somebody else changed. It marks every file with a time in the past, so that
+any later write shows, however coarse the clock is; stores through a mapping leave no mark on tmpfs,
+hence `always` (SQLite's shared memory).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from chaoskit.disk.filedata import EMPTY, PAGE, FileData
+from chaoskit.disk.image import Content, DirNode, FileNode, Image, Object, SymlinkNode
+from chaoskit.disk.ops import ROOT
+
+LONG_AGO = 1_000_000_000 * 10**9
+Ignore = Callable[[str], bool]
+
+
+def materialise(image: Image, directory: str | os.PathLike[str], previous: Image | None) -> None:
+    """`previous` of another walk along the trace does not share its names: all is built anew."""
+    root = os.fspath(directory)
+    if previous is None or previous.names is not image.names:
+        _empty(root)
+        _Builder(image, root).fill(ROOT, root)
+    elif previous.nodes is not image.nodes:
+        _Change(previous, image, root).carry_out()
+
+
+def same_as(
+    directory: str | os.PathLike[str], image: Image, ignore: Ignore = lambda _path: False
+) -> bool:
+    expected = {path: node for path, node in image.listing().items() if not ignore(path)}
+    return expected == {p: c for p, c in read_listing(directory).items() if not ignore(p)}
+
+
+def read_listing(directory: str | os.PathLike[str]) -> dict[str, Content]:
+    """The same as Image.listing, of a real directory."""
+    found: dict[str, Content] = {}
+    for path, entry in sorted(_scan(os.fspath(directory))):
+        if entry.is_symlink():
+            found[path] = os.readlink(entry.path)
+        else:
+            found[path] = None if entry.is_dir() else Path(entry.path).read_bytes()
+    return found
+
+
+def _scan(root: str, below: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
+    with os.scandir(root) as entries:
+        for entry in entries:
+            path = below + entry.name
+            yield path, entry
+            if entry.is_dir(follow_symlinks=False):
+                yield from _scan(entry.path, path + "/")
+
+
+def _empty(root: str) -> None:
+    os.makedirs(root, exist_ok=True)
+    for name in os.listdir(root):
+        _remove(f"{root}/{name}")
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    except (IsADirectoryError, PermissionError):
+        shutil.rmtree(path)
+
+
+class _Builder:
+    """Creates objects that are not there yet; an object with a second name gets a hard link."""
+
+    def __init__(self, image: Image, root: str) -> None:
+        self.image = image
+        self.root = root
+        self.placed: dict[int, str] = {}  # file -> a path where it already is
+
+    def build(self, number: int, path: str) -> None:
+        node = self.image.nodes.get(number)
+        if isinstance(node, DirNode):
+            os.mkdir(path)
+            self.fill(number, path)
+        elif isinstance(node, SymlinkNode):
+            os.symlink(node.target, path)
+        elif number in self.placed:
+            os.link(self.placed[number], path)
+        elif isinstance(node, FileNode):
+            write_file(path, EMPTY, node.data, os.O_CREAT | os.O_EXCL)
+            if len(node.links) > 1:
+                self.placed[number] = path
+
+    def fill(self, number: int, path: str) -> None:
+        for _, (name, child) in self.image.directory(number).entries.items():  # noqa: PERF102 - no dict
+            self.build(child, f"{path}/{name}")
+
+
+class _Change:
+    """What differs between two images, carried out: removals, then contents, then additions."""
+
+    def __init__(self, old: Image, new: Image, root: str) -> None:
+        self.old = old
+        self.new = new
+        self.root = root
+        self.nodes = list(old.nodes.diff(new.nodes))
+        self._stays: dict[int, str | None] = {ROOT: root}
+
+    def carry_out(self) -> None:
+        added: list[tuple[str, int]] = []
+        for number, old, new in self.nodes:
+            home = self.stays(number)
+            if isinstance(old, DirNode) and isinstance(new, DirNode) and home is not None:
+                added += self._clear_entries(home, old, new)
+        builder = _Builder(self.new, self.root)
+        for number, old, new in self.nodes:
+            if isinstance(old, FileNode) and isinstance(new, FileNode):
+                self._update(builder, number, old, new)
+        for path, child in added:
+            builder.build(child, path)
+
+    def stays(self, number: int) -> str | None:
+        """The path of a directory that is at the same place in both images."""
+        if number not in self._stays:
+            self._stays[number] = self._place(
+                self.old.nodes.get(number), self.new.nodes.get(number)
+            )
+        return self._stays[number]
+
+    def _place(self, old: Object | None, new: Object | None) -> str | None:
+        if not isinstance(old, DirNode) or not isinstance(new, DirNode):
+            return None
+        if not new.links or old.links != new.links:
+            return None
+        parent, name = new.links[0]
+        home = self.stays(parent)
+        return f"{home}/{name}" if home is not None else None
+
+    def _clear_entries(self, home: str, old: DirNode, new: DirNode) -> list[tuple[str, int]]:
+        added: list[tuple[str, int]] = []
+        for _, before, after in old.entries.diff(new.entries):
+            if before == after:
+                continue
+            if before is not None:
+                _remove(f"{home}/{before[0]}")
+            if after is not None:
+                added.append((f"{home}/{after[0]}", after[1]))
+        return added
+
+    def _update(self, builder: _Builder, number: int, old: FileNode, new: FileNode) -> None:
+        for parent, name in new.links:
+            home = self.stays(parent) if (parent, name) in old.links else None
+            if home is not None:
+                path = f"{home}/{name}"
+                write_file(path, old.data, new.data)
+                builder.placed[number] = path
+                return
+
+
+def write_file(path: str, old: FileData, new: FileData, flags: int = 0) -> None:
+    """Writes the pages that differ. The file holds `old`."""
+    if old is new and not flags:
+        return
+    handle = os.open(path, os.O_RDWR | flags, 0o644)
+    try:
+        if old.size > new.size:
+            os.ftruncate(handle, new.size)
+        for number, _, after in old.pages.diff(new.pages):
+            start = number * PAGE
+            content = (after[0] if after else b"").ljust(min(PAGE, max(0, new.size - start)), b"\0")
+            os.pwrite(handle, content, start)
+        if old.size < new.size:
+            os.ftruncate(handle, new.size)
+    finally:
+        os.close(handle)
+
+
+class Stage:
+    """A directory that shows one image after the other, whatever happened to it in between."""
+
+    def __init__(
+        self, directory: str | os.PathLike[str], always: Ignore = lambda p: p.endswith("-shm")
+    ) -> None:
+        self.root = os.fspath(directory)
+        self.always = always
+        self._shown: Image | None = None
+        self._marks: dict[str, tuple[int, int, int]] = {}
+
+    def show(self, image: Image) -> None:
+        if self._shown is not None and self._untouched():
+            materialise(image, self.root, self._shown)
+        elif self._shown is None or not self._mend(self._shown):
+            materialise(image, self.root, None)
+        else:
+            materialise(image, self.root, self._shown)
+        self._mark()
+        self._shown = image
+
+    def _look(self) -> dict[str, tuple[int, int, int]]:
+        return {path: _mark_of(entry) for path, entry in _scan(self.root)}
+
+    def _untouched(self) -> bool:
+        return self._look() == self._marks and not any(self.always(p) for p in self._marks)
+
+    def _mend(self, shown: Image) -> bool:
+        """Puts back single files; says no when more than files changed."""
+        now = self._look()
+        for path in [p for p in now if p not in self._marks]:
+            _remove(f"{self.root}/{path}")
+        nodes = {path: node for path, _, node in shown.walk()}
+        for path, mark in self._marks.items():
+            if now.get(path) == mark and not self.always(path):
+                continue
+            node = nodes.get(path)
+            if not isinstance(node, FileNode) or len(node.links) > 1:
+                return False
+            _remove(f"{self.root}/{path}")
+            if not os.path.isdir(os.path.dirname(f"{self.root}/{path}")):
+                return False
+            write_file(f"{self.root}/{path}", EMPTY, node.data, os.O_CREAT | os.O_EXCL)
+        return True
+
+    def _mark(self) -> None:
+        for _, entry in _scan(self.root):
+            marked = entry.stat(follow_symlinks=False).st_mtime_ns == LONG_AGO
+            if entry.is_file(follow_symlinks=False) and not marked:
+                os.utime(entry.path, ns=(LONG_AGO, LONG_AGO))
+        self._marks = self._look()
+
+
+def _mark_of(entry: os.DirEntry[str]) -> tuple[int, int, int]:
+    """What a write, a truncation or a replacement changes; a directory's own times say nothing."""
+    status = entry.stat(follow_symlinks=False)
+    if entry.is_dir(follow_symlinks=False):
+        return status.st_ino, 0, 0
+    return status.st_ino, status.st_size, status.st_mtime_ns

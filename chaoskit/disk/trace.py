@@ -1,0 +1,248 @@
+"""From the interposer's bytes to a Trace: pure decoding, and the listing of the start.
+
+The interposer knows files by device and inode. Here they get numbers that mean one object for ever:
+an inode that is created again is a new object, a renamed one keeps its number.
+
+What came from outside the watched directory was never seen being written. It becomes a Node without
+names in `Trace.initial`, with the content that it had on arrival, and the rename or link that
+brought it in has no old name (`parent` is -1). A file made by O_TMPFILE is a `create` with `parent`
+-1 and no name, until a `link`, again without an old name, gives it one.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+import msgspec
+
+from chaoskit.disk.ops import ROOT, Kind, Node, Op, Trace
+
+NodeKind = Literal["file", "dir", "symlink"]
+Identity = tuple[int, int]  # device, inode
+
+# struct record: size, previous, kind, flags, pid, index, file, parent, parent2, replaced,
+# offset, length, data_size, name_size, name2_size
+_HEAD: Final = struct.Struct("<IIHHIQ" + "QQ" * 4 + "qQIHH")
+_KINDS: Final[dict[int, Kind]] = dict(enumerate(get_args(Kind), start=1))
+_WARNING, _BEFORE_IMAGE, _SYNC_RANGE, _ELIDED = 32, 33, 34, 35
+_NOTES: Final = {
+    _WARNING: "warning", _BEFORE_IMAGE: "before image", _SYNC_RANGE: "sync_file_range",
+    _ELIDED: "elided sync",
+}  # fmt: skip
+_DURABLE, _TORN, _KEEP_SIZE, _MOVED_IN, _MOVED_OUT, _NAMELESS = 1, 4, 16, 32, 64, 256
+_NOBODY: Final = (0, 0)
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The watched directory before activation. `identities[i]` belongs to `nodes[i]`."""
+
+    nodes: tuple[Node, ...]
+    identities: tuple[Identity, ...]
+
+
+class RawTrace(msgspec.Struct, frozen=True, kw_only=True):
+    data: bytes
+    overflow: bool = False
+    missed: int = 0  # operations that were made but could not be recorded
+    interrupted: bool = False  # somebody else killed a process inside an operation
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One record as it was written. `kind` is an operation's, or one of the notes'."""
+
+    kind: str
+    index: int
+    flags: int
+    pid: int
+    file: Identity
+    parent: Identity
+    parent2: Identity
+    replaced: Identity
+    offset: int
+    length: int
+    name: str
+    name2: str
+    data: bytes
+
+    @property
+    def torn(self) -> bool:
+        return bool(self.flags & _TORN)
+
+
+def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
+    """Everything below `directory`, which must be quiet. In order of names: so are the numbers."""
+    return _Listing(Path(directory).resolve()).snapshot()
+
+
+class _Listing:
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._names: list[list[tuple[int, str]]] = []
+        self._found: list[tuple[NodeKind, bytes]] = []
+        self._numbers: dict[Identity, int] = {}
+
+    def snapshot(self) -> Snapshot:
+        self._number_of(self._root, self._root.stat())
+        self._list(self._root, ROOT)
+        nodes = tuple(
+            Node(file=number, kind=kind, names=tuple(names), data=data)
+            for number, ((kind, data), names) in enumerate(
+                zip(self._found, self._names, strict=True)
+            )
+        )
+        return Snapshot(nodes=nodes, identities=tuple(self._numbers))
+
+    def _list(self, directory: Path, parent: int) -> None:
+        for path in sorted(directory.iterdir()):
+            status = path.lstat()
+            if not _is_modelled(status.st_mode):
+                continue
+            number = self._number_of(path, status)
+            self._names[number].append((parent, path.name))
+            if stat.S_ISDIR(status.st_mode):
+                self._list(path, number)
+
+    def _number_of(self, path: Path, status: os.stat_result) -> int:
+        identity = (status.st_dev, status.st_ino)
+        if identity not in self._numbers:
+            self._numbers[identity] = len(self._numbers)
+            self._found.append(_content(path, status.st_mode))
+            self._names.append([])
+        return self._numbers[identity]
+
+
+def _is_modelled(mode: int) -> bool:
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
+
+
+def _content(path: Path, mode: int) -> tuple[NodeKind, bytes]:
+    if stat.S_ISDIR(mode):
+        return "dir", b""
+    if stat.S_ISLNK(mode):
+        return "symlink", os.fsencode(path.readlink())
+    return "file", path.read_bytes()
+
+
+def records(data: bytes) -> Iterator[Record]:
+    """Every record, the notes between the operations too."""
+    at = 0
+    while at < len(data):
+        head = _HEAD.unpack_from(data, at)
+        size, _, kind, flags, pid, index = head[:6]
+        data_size, name_size, name2_size = head[16:]
+        name_at = at + _HEAD.size
+        name2_at = name_at + name_size
+        data_at = name2_at + name2_size
+        yield Record(
+            kind=_KINDS.get(kind) or _NOTES[kind], index=index, flags=flags, pid=pid,
+            file=head[6:8], parent=head[8:10], parent2=head[10:12], replaced=head[12:14],
+            offset=head[14], length=head[15],
+            name=os.fsdecode(data[name_at:name2_at]), name2=os.fsdecode(data[name2_at:data_at]),
+            data=data[data_at : data_at + data_size],
+        )  # fmt: skip
+        at += size
+
+
+def decode(raw: RawTrace, start: Snapshot) -> Trace:
+    """The operations in order: `ops[i].index == i`. Whatever is not in them is in the warnings."""
+    return _Decoder(start).decode(raw)
+
+
+class _Decoder:
+    def __init__(self, start: Snapshot) -> None:
+        self._nodes = list(start.nodes)
+        self._numbers = {
+            identity: node.file
+            for identity, node in zip(start.identities, start.nodes, strict=True)
+        }
+        self._next = len(start.nodes)
+        self._ops: list[Op] = []
+        self._warnings: list[str] = []
+
+    def decode(self, raw: RawTrace) -> Trace:
+        for record in records(raw.data):
+            if record.kind == _NOTES[_WARNING]:
+                self._warn(record.index, os.fsdecode(record.data))
+            elif record.kind not in _NOTES.values():
+                self._ops.append(self._operation(record))
+        self._warn_about_losses(raw)
+        return Trace(
+            initial=tuple(self._nodes), ops=tuple(self._ops), warnings=tuple(self._warnings)
+        )
+
+    def _warn(self, index: int, text: str) -> None:
+        self._warnings.append(f"before operation {index}: {text}")
+
+    def _warn_about_losses(self, raw: RawTrace) -> None:
+        end = len(self._ops)
+        if raw.overflow:
+            self._warn(end, "the trace is full; later operations are not in it")
+        if raw.missed:
+            self._warn(end, f"{raw.missed} operations could not be recorded")
+        if raw.interrupted:
+            self._warn(end, "a process was killed from outside in the middle of an operation")
+
+    def _operation(self, record: Record) -> Op:
+        kind: Kind = record.kind  # type: ignore[assignment]  # the notes have been sorted out
+        parent = _NOBODY if record.flags & _NAMELESS else record.parent
+        return Op(
+            index=record.index, kind=kind, file=self._object(record, kind),
+            parent=self._known(record, parent), name=record.name,
+            parent2=self._known(record, record.parent2), name2=record.name2,
+            replaced=self._known(record, record.replaced), offset=record.offset,
+            length=0 if record.flags & _MOVED_IN else record.length,
+            data=b"" if record.flags & _MOVED_IN else record.data,
+            keep_size=bool(record.flags & _KEEP_SIZE), durable=bool(record.flags & _DURABLE),
+            pid=record.pid,
+        )  # fmt: skip
+
+    def _object(self, record: Record, kind: Kind) -> int:
+        if kind == "sync":
+            return ROOT
+        if record.flags & _MOVED_IN:
+            return self._arrival(record)
+        if record.flags & _MOVED_OUT:
+            self._warn(record.index, f"moved out of the watched directory: {record.name}")
+        if kind in ("create", "mkdir", "symlink"):
+            return self._new(record.file)
+        return self._known(record, record.file)
+
+    def _new(self, identity: Identity) -> int:
+        self._numbers[identity] = self._next
+        self._next += 1
+        return self._next - 1
+
+    def _arrival(self, record: Record) -> int:
+        name = record.name2
+        self._warn(
+            record.index,
+            f"moved into the watched directory: {name}; its content on arrival is taken as durable",
+        )
+        return self._nameless(record.file, _node_kind(record.length), record.data)
+
+    def _nameless(self, identity: Identity, kind: NodeKind, data: bytes) -> int:
+        number = self._new(identity)
+        self._nodes.append(Node(file=number, kind=kind, names=(), data=data))
+        return number
+
+    def _known(self, record: Record, identity: Identity) -> int:
+        if identity == _NOBODY:
+            return -1
+        if identity not in self._numbers:
+            self._warn(
+                record.index,
+                f"{record.kind} of a file that nobody was seen to make: inode {identity[1]}",
+            )
+            return self._nameless(identity, "file", b"")
+        return self._numbers[identity]
+
+
+def _node_kind(mode: int) -> NodeKind:
+    if stat.S_ISDIR(mode):
+        return "dir"
+    return "symlink" if stat.S_ISLNK(mode) else "file"

@@ -1,0 +1,68 @@
+"""The part that runs inside the target: switches the preloaded interposer on, and asks it.
+
+Standard library only, and nothing of ours: this is imported into other people's processes. It works
+in a process that was started with the library preloaded, also after a fork from a warm one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+# Where the control page keeps the number of operations so far (see `struct control`).
+_POSITION_OFFSET = 24
+
+_page: list[ctypes.c_uint64] = []  # empty until activated, then the one counter
+
+
+def _library() -> ctypes.CDLL:
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "chaoskit_interposer_start"):
+        raise RuntimeError(
+            "the interposer is not in this process: it must be named in LD_PRELOAD when the "
+            "interpreter starts (chaoskit.disk.interposer.preload gives the environment)"
+        )
+    library.chaoskit_interposer_start.restype = ctypes.c_long
+    library.chaoskit_interposer_start.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
+    library.chaoskit_interposer_page.restype = ctypes.c_void_p
+    return library
+
+
+def _control_path(control: int | str | os.PathLike[str]) -> str:
+    """Programs that the target starts open it by its path, so a descriptor must have one."""
+    if isinstance(control, int):
+        return os.readlink(f"/proc/self/fd/{control}")  # noqa: PTH115  # pathlib is not imported here
+    return os.fspath(control)
+
+
+def start(
+    watched_dir: str | os.PathLike[str] | None, control: int | str | os.PathLike[str]
+) -> None:
+    """From here on, operations below `watched_dir` (None: as the control file says) are seen.
+
+    The process becomes the leader of its own process group, which is what a kill takes down.
+    """
+    library = _library()
+    path = _control_path(control)
+    watched = None if watched_dir is None else os.fsencode(watched_dir)
+    error: int = -library.chaoskit_interposer_start(watched, os.fsencode(path))
+    if error:
+        raise OSError(error, f"interposer: {os.strerror(error)}: watched {watched_dir}", path)
+    _bind(library)
+
+
+def _bind(library: ctypes.CDLL) -> None:
+    page = library.chaoskit_interposer_page()
+    _page[:] = [ctypes.c_uint64.from_address(page + _POSITION_OFFSET)] if page else []
+
+
+def stop() -> None:
+    """No process of this activation is seen any more. `position` keeps its value."""
+    _library().chaoskit_interposer_stop()
+
+
+def position() -> int:
+    """How many operations there were so far: one read of shared memory."""
+    if not _page:  # perhaps activated by the environment alone
+        _bind(_library())
+    return _page[0].value if _page else 0

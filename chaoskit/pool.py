@@ -1,0 +1,157 @@
+"""The pool: maps schedules and crash states to outcomes, in order, on several processes or in this one.
+
+Results do not depend on the number of jobs: outcomes come in the order of what was asked for. A worker
+that examines crash states walks along the same enumeration as all others and takes its own chunks.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from chaoskit.bench import Bench, Outcome
+from chaoskit.inside.zygote import die_with_parent
+from chaoskit.model import Event, Schedule
+from chaoskit.recording import CrashState, Recording, powerless_states
+from chaoskit.settings import Settings
+from chaoskit.workspace import Workspace
+
+CHUNK = 16  # states per task
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Worker:
+    """What one process of the pool works with."""
+
+    def __init__(
+        self, settings: Settings, bench: Bench, baseline: tuple[Event, ...], recording: Path | None
+    ) -> None:
+        self._settings = settings
+        self._bench = bench
+        self._baseline = baseline
+        self._recording = (
+            msgspec.msgpack.decode(recording.read_bytes(), type=Recording) if recording else None
+        )
+        self._states = self._enumerate()
+        self._next = 0  # the number of the state that the enumeration will give next
+
+    def judge(self, schedule: Schedule) -> Outcome:
+        return self._bench.judge(schedule, self._baseline)
+
+    def judge_chunk(self, number: int) -> list[Outcome]:
+        """Chunks come in rising order, so that skipping those of others is enough."""
+        assert self._recording is not None
+        first = number * CHUNK
+        for _ in islice(self._states, first - self._next):
+            pass
+        chunk = list(islice(self._states, CHUNK))
+        self._next = first + CHUNK
+        return [self._bench.judge_state(self._recording, s, self._baseline) for s in chunk]
+
+    def _enumerate(self) -> Iterator[CrashState]:
+        if self._recording is None:
+            return iter(())
+        part, parts = self._settings.shard
+        budget = self._settings.power_states
+        found = powerless_states(
+            self._recording, self._settings.profile, budget, self._settings.seed
+        )
+        return islice(found, part, None, parts)
+
+
+_worker: Worker | None = None  # of this process of the pool
+
+
+def _start_worker(
+    settings: Settings, directory: Path, session: str, baseline: tuple[Event, ...],
+    recording: Path | None, parent: int,
+) -> None:  # fmt: skip
+    global _worker  # noqa: PLW0603 - a pool's worker has no other place for its state
+    die_with_parent(parent)
+    _worker = Worker(settings, Bench(settings, directory, session), baseline, recording)
+
+
+def _judge(schedule: Schedule) -> Outcome:
+    assert _worker is not None
+    return _worker.judge(schedule)
+
+
+def _judge_chunk(number: int) -> list[Outcome]:
+    assert _worker is not None
+    return _worker.judge_chunk(number)
+
+
+class Pool:
+    def __init__(
+        self,
+        settings: Settings,
+        workspace: Workspace,
+        bench: Bench,
+        baseline: tuple[Event, ...],
+        recording: Recording | None = None,
+    ) -> None:
+        path = workspace.path / "recording" if recording else None
+        if path:
+            path.write_bytes(msgspec.msgpack.encode(recording))
+        self._jobs = settings.jobs
+        self._executor: ProcessPoolExecutor | None = None
+        self._inline = Worker(settings, bench, baseline, path)
+        if settings.jobs > 1:
+            arguments = (settings, workspace.path, workspace.session, baseline, path, os.getpid())
+            with _no_ctrl_c():
+                self._executor = ProcessPoolExecutor(
+                    settings.jobs, get_context("spawn"), _start_worker, arguments
+                )
+
+    def outcomes(self, schedules: Iterable[Schedule]) -> Iterator[Outcome]:
+        return self._map(_judge, self._inline.judge, schedules)
+
+    def states(self, chunks: Iterable[int]) -> Iterator[Outcome]:
+        """The outcomes of chunks 0, 1, 2... of the crash states, until there are no more."""
+        for chunk in self._map(_judge_chunk, self._inline.judge_chunk, chunks):
+            yield from chunk
+            if len(chunk) < CHUNK:
+                return
+
+    def _map(
+        self, in_worker: Callable[[T], R], here: Callable[[T], R], tasks: Iterable[T]
+    ) -> Iterator[R]:
+        if self._executor is None:
+            yield from map(here, tasks)
+            return
+        pending: deque[Future[R]] = deque()
+        for task in tasks:
+            with _no_ctrl_c():
+                pending.append(self._executor.submit(in_worker, task))
+            if len(pending) > 2 * self._jobs:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+    def close(self) -> None:
+        if self._executor:
+            self._executor.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _no_ctrl_c() -> Iterator[None]:
+    """Around whatever may start a process of the pool, which inherits the blocked signal.
+
+    Ctrl-C is for the parent, which then ends its workers, also while they are still starting.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

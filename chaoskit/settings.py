@@ -1,0 +1,63 @@
+"""Settings: everything that decides what a campaign does. Printed before it starts."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Literal
+
+import msgspec
+
+from chaoskit.model import Profile
+
+SAMPLE_RUNS = 100
+POWER_STATES = 1000
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    scenario: str
+    seed: int = 0
+    faults: tuple[str, ...] = ("kill",)
+    points: Literal["named", "syscalls"] = "named"
+    profile: Profile = "ext4"
+    plan: Literal["sweep", "sample"] = "sweep"
+    runs: int | None = None  # of a sample; states of a power loss
+    seconds: float | None = None
+    jobs: int = 1
+    mutant: str | None = None
+    cold: bool = False
+    deadline: float | None = None
+    shard: tuple[int, int] = (0, 1)  # this one of so many equal parts of the schedules
+    keep: str | None = None  # where runs that did not hold are saved
+
+    @property
+    def watches_disk(self) -> bool:
+        """Whether points are operations on the disk; one campaign has either these or names."""
+        return self.points == "syscalls" or bool({"power", "disk"} & set(self.faults))
+
+    @property
+    def sample_runs(self) -> int:
+        return self.runs or SAMPLE_RUNS
+
+    @property
+    def power_states(self) -> int:
+        return self.runs or POWER_STATES
+
+    def words(self) -> str:
+        """The options of the command line that say the same."""
+        words = [self.scenario, "--fault", ",".join(self.faults), "--points", self.points,
+                 "--plan", self.plan, "--seed", str(self.seed), "--jobs", str(self.jobs)]  # fmt: skip
+        if "power" in self.faults:
+            words += ["--profile", self.profile]
+        if self.plan == "sample":
+            words += ["--runs", str(self.sample_runs)]
+        elif "power" in self.faults:
+            words += ["--runs", str(self.power_states)]
+        if self.seconds is not None:
+            words += ["--for", f"{self.seconds:g}s"]
+        if self.mutant:
+            words += ["--mutant", self.mutant]
+        if self.cold:
+            words.append("--cold")
+        if self.deadline is not None:
+            words += ["--deadline", f"{self.deadline:g}"]
+        return shlex.join(words)

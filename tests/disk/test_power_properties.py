@@ -1,0 +1,94 @@
+"""Properties of power-loss states over random programs, against the checker written apart."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from chaoskit.disk.membership import could_survive
+from chaoskit.disk.power import lost_operations, model_at, rebuild, states
+from chaoskit.disk.recipe import Profile, Recipe
+from chaoskit.disk.replay import image_at
+from tests.disk.programs import PROGRAMS, run
+
+PROFILES: list[Profile] = ["posix", "ext4"]
+SLOW = settings(max_examples=int(os.environ.get("MODEL_EXAMPLES", "120")), deadline=None)
+
+
+@SLOW
+@given(PROGRAMS, st.sampled_from(PROFILES), st.integers(0, 3))
+def test_every_generated_state_could_survive(steps, profile, seed):
+    trace = run(steps).trace()
+    for at in {len(trace.ops), len(trace.ops) * 2 // 3}:
+        for state in states(trace, at, profile, budget=60, seed=seed):
+            assert could_survive(trace, at, profile, state.image.listing()), state.label
+
+
+@SLOW
+@given(PROGRAMS)
+def test_what_ext4_can_leave_posix_allows(steps):
+    trace = run(steps).trace()
+    at = len(trace.ops)
+    for state in states(trace, at, "ext4", budget=60):
+        assert could_survive(trace, at, "posix", state.image.listing()), state.label
+
+
+@SLOW
+@given(PROGRAMS, st.sampled_from(PROFILES))
+def test_a_kill_is_always_the_first_state(steps, profile):
+    trace = run(steps).trace()
+    for at in range(len(trace.ops) + 1):
+        first = next(states(trace, at, profile))
+        assert first.image.digest == image_at(trace, at).digest
+
+
+@SLOW
+@given(PROGRAMS, st.sampled_from(PROFILES))
+def test_after_sync_a_kill_is_the_only_state(steps, profile):
+    disk = run(steps)
+    disk.sync()
+    assert len(list(states(disk.trace(), disk.at, profile))) == 1
+
+
+@SLOW
+@given(PROGRAMS, st.sampled_from(PROFILES))
+def test_digests_tell_contents_apart_and_nothing_else(steps, profile):
+    trace = run(steps).trace()
+    found = list(states(trace, len(trace.ops), profile, budget=60))
+    listings = [repr(state.image.listing()) for state in found]
+    linked = any(op.kind == "link" for op in trace.ops)
+    assert linked or len(set(listings)) == len(found)
+
+
+@SLOW
+@given(PROGRAMS, st.sampled_from(PROFILES))
+def test_dropping_what_is_lost_again_gives_the_same_state(steps, profile):
+    trace = run(steps).trace()
+    at = len(trace.ops)
+    pending = set(model_at(trace, at, profile).pending())
+    for state in states(trace, at, profile, budget=40):
+        lost = lost_operations(trace, state)
+        assert set(lost) <= pending
+        assert state.recipe.way != "without" or set(state.recipe.positions) <= set(lost)
+
+
+@SLOW
+@given(PROGRAMS, st.sampled_from(PROFILES))
+def test_whatever_is_dropped_is_lost_and_whatever_is_kept_is_not(steps, profile):
+    trace = run(steps).trace()
+    model = model_at(trace, len(trace.ops), profile)
+    for position in model.pending():
+        assert position in model.lost(Recipe("without", (position,)))
+        assert position not in model.lost(Recipe("keeping", (position,)))
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@SLOW
+@given(steps=PROGRAMS)
+def test_a_recipe_rebuilds_its_state(profile, steps):
+    trace = run(steps).trace()
+    for state in states(trace, len(trace.ops), profile, budget=30):
+        again = rebuild(trace, state.at, profile, state.recipe)
+        assert again.image.digest == state.image.digest

@@ -1,0 +1,27 @@
+"""The harness' own controls: every store, every tier, against the table of what must be said."""
+
+import pytest
+
+from chaoskit.model import Verdict
+from scenarios.stores.controls import CONTROLS, TIERS
+
+pytestmark = pytest.mark.stress
+
+
+@pytest.mark.requirement("C2")
+@pytest.mark.parametrize("control", CONTROLS, ids=lambda control: control.name)
+def test_every_cell_of_the_table(chaos, control):
+    found: dict[str, list[Verdict]] = {}
+    for options in (
+        {"points": "syscalls"},
+        {"faults": ("power",), "profile": "ext4"},
+        {"faults": ("power",), "profile": "posix"},
+    ):
+        result = chaos.run(f"store-{control.name}", seed=1, **options).result
+        assert not result.doubts
+        assert result.missed == 0
+        for tiers in result.claims.values():
+            for tier, verdict in tiers.items():
+                found.setdefault(tier, []).append(verdict)
+    told = tuple(Verdict.merge(found[tier]).value for tier in TIERS)
+    assert dict(zip(TIERS, told, strict=True)) == dict(zip(TIERS, control.expected, strict=True))
