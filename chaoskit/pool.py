@@ -6,6 +6,7 @@ that examines crash states walks along the same enumeration as all others and ta
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections import deque
@@ -80,6 +81,7 @@ def _start_worker(
     global _worker  # noqa: PLW0603 - a pool's worker has no other place for its state
     die_with_parent(parent)
     _worker = Worker(settings, Bench(settings, directory, session), baseline, recording)
+    gc.freeze()  # the recording stays for ever; collections need not walk it
 
 
 def _judge(schedule: Schedule) -> Outcome:

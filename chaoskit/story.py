@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from chaoskit.model import Ack, Born, Crashed, Effect, Ended, Event, History, Probe, select
+from chaoskit.model import Ack, Born, Crashed, Effect, Ended, Event, History, Probe, Struck, select
 
 WIDTH = 88
 
@@ -30,7 +30,10 @@ def _life(events: list[Event]) -> Iterator[str]:
     yield from _acknowledged(list(select(events, Ack)))
     yield from _effects(select(events, Effect))
     for crash in select(events, Crashed):
-        yield f"dies: {crash.fault} (firing {crash.at} of this life)"
+        what = "firing" if crash.fault.point.op is None else "operation"
+        yield f"dies: {crash.fault} ({what} {crash.at} of this life)"
+    for struck in select(events, Struck):
+        yield f"suffers: {struck.fault}"
     for probe in select(events, Probe, "end"):
         yield _short(f"found at the end: {_sizes(probe.data)}")
     for end in select(events, Ended):

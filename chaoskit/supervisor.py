@@ -212,11 +212,8 @@ class _Ending:
     def is_the_crash_of(self, fault: Fault) -> bool:
         if isinstance(fault, DiskError):
             return False
-        at_the_end = (
-            isinstance(fault, PowerLoss)  # planned for after the last operation: needs no kill
-            and self._watch is not None
-            and self._watch.position == fault.point.op
-            and self.status == 0
+        at_the_end = (  # planned for after the last operation: needs no kill
+            self._watch is not None and self._watch.position == fault.point.op and self.status == 0
         )
         killed = self.status is not None and os.WIFSIGNALED(self.status)
         return at_the_end or (

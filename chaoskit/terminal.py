@@ -35,7 +35,7 @@ class Terminal:
         self._out = sys.stderr if to_stderr else sys.stdout
         interactive = self._out.isatty()
         self.console = Console(
-            file=self._out, width=None if interactive else 100, highlight=False, emoji=False
+            file=self._out, width=None if interactive else 160, highlight=False, emoji=False
         )
 
     def header(self, settings: Settings) -> None:

@@ -68,5 +68,6 @@ def _error(fault: DiskError, op: int) -> interposer.Action:
     if fault.error == "lost":
         return interposer.lose_on_fsync(op, count=count)
     if fault.error == "ENOSPC" and fault.lasting:
-        return interposer.disk_full(op)
+        refused = interposer.NEEDS_SPACE | interposer.SYNCS
+        return interposer.fail(op, errno.ENOSPC, kinds=refused, count=count)
     return interposer.fail(op, getattr(errno, fault.error), count=count)

@@ -46,8 +46,8 @@ def test_every_command_in_the_readme_works(chaoskit, tmp_path):
     (tmp_path / "docs").symlink_to(ROOT / "docs")
     commands = [line[2:] for block in blocks("console") for line in block.splitlines()]
     tried = [shlex.split(c, comments=True) for c in commands if c.startswith("chaoskit")]
-    assert len(tried) >= 7
+    assert len(tried) >= 10
     for _, *args in tried:
         if args[0] != "replay":
-            expected = 1 if "--mutant" in args else 0
+            expected = 1 if {"--mutant", "store-snapshot-unsynced"} & set(args) else 0
             assert chaoskit(*args).returncode == expected, args

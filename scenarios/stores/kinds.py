@@ -67,7 +67,9 @@ class JsonlStore:
             os.fsync(self._fd)
 
     def save(self, n: int, text: str) -> None:
-        os.write(self._fd, json.dumps([n, text]).encode() + b"\n")
+        line = json.dumps([n, text]).encode() + b"\n"
+        if os.write(self._fd, line) != len(line):
+            raise OSError("the line was written in part only")
         if self._sync:
             os.fsync(self._fd)
 

@@ -1,0 +1,237 @@
+"""What things cost: ratios, measured side by side in one run, because machines are noisy.
+
+Each comparison runs its ways in interleaved rounds and compares medians, wall time beside CPU time
+(of this process and all it started). Never a test: a number on a loaded machine proves nothing.
+
+    ci/bench [--rounds N] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import resource
+import shutil
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+
+from chaoskit.bench import Bench, open_bench, undisturbed
+from chaoskit.disk import crash, interposer
+from chaoskit.disk.crash import crash_states
+from chaoskit.disk.ops import Trace
+from chaoskit.disk.replay import kill_states
+from chaoskit.disk.stage import Stage
+from chaoskit.disk.trace import decode, snapshot
+from chaoskit.model import Event, Kill, Schedule
+from chaoskit.recording import Recording, killed_states, powerless_states
+from chaoskit.settings import Settings
+from chaoskit.workspace import base_directory
+
+Way = Callable[[], int]  # does its work and says how often
+COMMITS = 20_000  # enough that the interpreter's start does not matter
+WRITER = """
+import sqlite3, sys
+db = sqlite3.connect("bench.db", isolation_level=None)
+db.execute("pragma journal_mode=wal"); db.execute("pragma synchronous=full")
+db.execute("create table t(id integer primary key, body text)")
+for i in range(int(sys.argv[1])):
+    db.execute("insert into t(body) values(?)", ("x" * 200,))
+"""
+
+
+def cpu_seconds() -> float:
+    uses = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(use.ru_utime + use.ru_stime for use in uses)
+
+
+def compare(title: str, ways: dict[str, Way], rounds: int, goal: str) -> dict[str, object]:
+    """Medians per unit of work; the first way is what the others are compared with."""
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    gc.collect()
+    gc.freeze()  # as a campaign's workers do: what lives for ever is not collected again and again
+    for _ in range(rounds):
+        for name, way in ways.items():
+            wall, cpu = time.perf_counter(), cpu_seconds()
+            count = way()
+            taken[name].append(
+                ((time.perf_counter() - wall) / count, (cpu_seconds() - cpu) / count)
+            )
+    print(f"\n{title}\n  goal: {goal}")
+    rows = {}
+    base = [statistics.median(column) for column in zip(*taken[next(iter(ways))], strict=True)]
+    for name, times in taken.items():
+        wall, cpu = (statistics.median(column) for column in zip(*times, strict=True))
+        rows[name] = {"per_second": 1 / wall, "wall_us": wall * 1e6, "cpu_us": cpu * 1e6,
+                      "wall_ratio": wall / base[0]}  # fmt: skip
+        print(f"  {name:<42} {1 / wall:>10.1f}/s   wall {wall * 1e6:>10.1f} us  x{wall / base[0]:<6.2f}"
+              f"  cpu {cpu * 1e6:>10.1f} us")  # fmt: skip
+    return {"goal": goal, "rows": rows}
+
+
+# --- what recording costs ------------------------------------------------------------------------
+
+
+def writing(control: interposer.Control, way: str) -> Way:
+    def run() -> int:
+        with tempfile.TemporaryDirectory(dir=base_directory()) as directory:
+            command = [sys.executable, "-c", WRITER, str(COMMITS)]
+            env = None
+            if way == "record":
+                control.arm(directory, "record")
+                env = interposer.environment(control)
+            commits = COMMITS
+            if way == "strace -f":
+                commits = COMMITS // 20  # it is that slow
+                command = ["strace", "-f", "-o", "/dev/null", *command[:-1], str(commits)]
+            subprocess.run(command, cwd=directory, env=env, check=True)
+        return commits
+
+    return run
+
+
+def recording_cost(rounds: int) -> dict[str, object]:
+    ways = ["bare", "record"] + (["strace -f"] if shutil.which("strace") else [])
+    with interposer.new_control() as control:
+        return compare(
+            f"recording {COMMITS:,} SQLite commits (WAL, synchronous=FULL)",
+            {way: writing(control, way) for way in ways}, rounds, "record at most 1.6 x bare",
+        )  # fmt: skip
+
+
+# --- crash states of the reference agent ---------------------------------------------------------
+
+
+@contextmanager
+def ready(**options: object) -> Iterator[tuple[Bench, tuple[Event, ...]]]:
+    settings = Settings(points="syscalls", seed=1, **options)  # type: ignore[arg-type]
+    with open_bench(settings) as (bench, _):
+        yield bench, undisturbed(bench).history.events
+
+
+def kill_state_cost(rounds: int) -> dict[str, object]:
+    with (
+        ready(scenario="payments") as (warm, events),
+        ready(scenario="payments", cold=True) as (cold, _),
+    ):
+        recording = warm.record()
+        states = list(killed_states(recording))[::3]
+        faults = [
+            s.fault for s in states if isinstance(s.fault, Kill) and s.fault.point.op is not None
+        ]
+        few = [Schedule((fault,)) for fault in faults[5 : -5 : max(1, len(faults) // 6)]]
+
+        def rebuilt() -> int:
+            for state in states:
+                warm.judge_state(recording, state, events)
+            return len(states)
+
+        def real(bench: Bench) -> Way:
+            return lambda: sum(bool(bench.judge(schedule, events)) for schedule in few)
+
+        return compare(
+            "kill states of the reference agent, one job",
+            {"cold processes": real(cold), "real kills, warm": real(warm), "rebuilt states": rebuilt},
+            rounds, "rebuilt at least 30 x cold (ratio at most 0.033)",
+        )  # fmt: skip
+
+
+def power_state_cost(rounds: int) -> dict[str, object]:
+    with ready(scenario="store-sqlite-wal-full") as (bench, events):
+        recording = bench.record()
+        states = list(powerless_states(recording, "posix", 400, seed=1))
+
+        def checked() -> int:
+            for state in states:
+                bench.judge_state(recording, state, events)
+            return len(states)
+
+        return compare("power-loss states of the WAL store, one job", {"checked": checked}, rounds,
+                       "at least 400 a second")  # fmt: skip
+
+
+# --- the model alone -----------------------------------------------------------------------------
+
+
+def long_trace() -> Recording:
+    """A long recording of SQLite commits, made by the program above."""
+    with (
+        interposer.new_control() as control,
+        tempfile.TemporaryDirectory(dir=base_directory()) as directory,
+    ):
+        start = snapshot(directory)
+        control.arm(directory, "record")
+        command = [sys.executable, "-c", WRITER, "3300"]
+        subprocess.run(command, cwd=directory, env=interposer.environment(control), check=True)
+        return Recording(decode(control.raw_trace(), start), ())
+
+
+def model_cost(rounds: int) -> dict[str, object]:
+    whole = long_trace().trace
+    traces = {size: Trace(initial=whole.initial, ops=whole.ops[:size]) for size in (500, 10_000)}
+
+    def staged(trace: Trace) -> int:
+        with tempfile.TemporaryDirectory(dir=base_directory()) as directory:
+            stage = Stage(Path(directory))
+            count = 0
+            for count, state in enumerate(kill_states(trace), 1):  # noqa: B007 - counted on the way
+                stage.show(state.image)
+            return count
+
+    def distinct(trace: Trace) -> int:
+        return sum(1 for _ in crash_states(trace, acks_of(trace), "posix", 4 * len(trace.ops)))
+
+    def generated(trace: Trace) -> int:
+        wanted = 4 * len(trace.ops)
+        every = crash._all(trace, acks_of(trace), "posix", wanted, 0)  # noqa: SLF001 - before dedup
+        return sum(1 for state in islice(every, wanted) if state.image.digest)
+
+    return {
+        "rebuild": compare(
+            "every kill state of a trace, rebuilt on tmpfs",
+            {f"{size:,} operations": lambda t=trace: staged(t) for size, trace in traces.items()},
+            rounds, "10,000 operations at most 1.3 x 500",
+        ),
+        "generate": compare(
+            "power-loss states of a trace (posix)",
+            {f"{word}, {size:,} operations": lambda t=trace, w=way: w(t)
+             for word, way in (("generated", generated), ("distinct", distinct))
+             for size, trace in traces.items()},
+            rounds, "at least 10,000 generated a second; 10,000 operations at most 1.3 x 500",
+        ),
+    }  # fmt: skip
+
+
+def acks_of(trace: Trace) -> list[int]:
+    """One acknowledgement per commit: after each sync."""
+    return [at + 1 for at, op in enumerate(trace.ops) if op.kind in ("fsync", "fdatasync")]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds (default 5)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers as JSON")
+    options = parser.parse_args()
+    print(f"{options.rounds} interleaved rounds, medians; SQLite {sqlite3.sqlite_version}")
+    found = {
+        "recording": recording_cost(options.rounds),
+        "kill_states": kill_state_cost(options.rounds),
+        "power_states": power_state_cost(options.rounds),
+        **model_cost(options.rounds),
+    }
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

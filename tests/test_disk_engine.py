@@ -1,0 +1,173 @@
+"""The engine's way with the disk: syscall points, rebuilt states, confirmation, errors of the disk."""
+
+import json
+import shutil
+
+import pytest
+
+from chaoskit.bench import open_bench, undisturbed
+from chaoskit.disk import stage
+from chaoskit.disk.replay import image_at
+from chaoskit.model import (
+    DiskError,
+    Ended,
+    Finding,
+    Kill,
+    PersistPoint,
+    PowerLoss,
+    Probe,
+    Schedule,
+    Struck,
+    Verdict,
+)
+from chaoskit.recording import killed_states, points, powerless_states
+from chaoskit.result import Counter, Witness
+from chaoskit.settings import Settings
+
+SOUND, BROKEN = "store-jsonl", "store-snapshot-unsynced"
+
+
+@pytest.fixture
+def watched():
+    """A bench that watches the disk, its run without faults, and a recording of it."""
+
+    def make(scenario, **options):
+        settings = Settings(scenario=scenario, points="syscalls", seed=1, **options)
+        context = open_bench(settings)
+        bench, _ = context.__enter__()
+        contexts.append(context)
+        return bench, undisturbed(bench).history.events, bench.record()
+
+    contexts = []
+    yield make
+    for context in contexts:
+        context.__exit__(None, None, None)
+
+
+def kill(recording, op, when):
+    return Schedule((Kill(points(recording.trace)[op], when),))
+
+
+@pytest.mark.requirement("C1")
+@pytest.mark.parametrize("when", ["before", "half", "after"])
+def test_a_rebuilt_kill_state_is_the_directory_after_a_real_kill(watched, when):
+    """Of the agent, SQLite included: the trace of the killed life replays to what it left."""
+    bench, _, recording = watched("payments")
+    writes = [op.index for op in recording.trace.ops if op.kind == "write" and len(op.data) > 1]
+    for op in writes[:: len(writes) // 6]:
+        left: list[bool] = []
+
+        def look(run, process, life, fault, watch, live=bench._supervisor._live, left=left):
+            how = live(run, process, life, fault, watch)
+            if life == 0:
+                image = image_at(watch.trace(), len(watch.trace().ops))
+                left.append(stage.same_as(run.state, image, lambda path: path.endswith("-shm")))
+            return how
+
+        bench._supervisor._live = look
+        run, directory = bench.run(kill(recording, op, when), ())
+        del bench._supervisor._live
+        assert run.fired == 1
+        assert left == [True]
+        shutil.rmtree(directory)
+
+
+@pytest.mark.requirement("C2")
+def test_a_rebuilt_state_and_the_real_crash_have_the_same_verdict(watched):
+    bench, baseline, recording = watched(BROKEN)
+    states = [*killed_states(recording), *powerless_states(recording, "posix", 60, seed=3)]
+    verdicts = set()
+    for state in states:
+        rebuilt = bench.judge_state(recording, state, baseline)
+        real = bench.judge(Schedule((state.fault,)), baseline)
+        assert rebuilt.judgement.claims == real.judgement.claims, str(state.fault)
+        verdicts.add(real.judgement.verdict)
+    assert verdicts == {Verdict.HOLDS, Verdict.VIOLATED}, "both must have been met"
+
+
+def test_points_say_what_was_done_to_which_file(watched):
+    _, _, recording = watched(SOUND)
+    names = [str(point) for point in points(recording.trace)]
+    assert names[:4] == ["create store.jsonl#1", "fsync .#1", "write store.jsonl#1",
+                         "fsync store.jsonl#1"]  # fmt: skip
+    assert names[-1] == "the end#1"
+
+
+@pytest.mark.parametrize(("error", "lasting"), [("EIO", False), ("ENOSPC", True), ("lost", False)])
+def test_an_error_of_the_disk_strikes_and_the_next_life_finds_all_that_was_acknowledged(
+    watched, error, lasting
+):
+    bench, baseline, recording = watched(SOUND)
+    kind = "fsync" if error == "lost" else "write"
+    op = [op.index for op in recording.trace.ops if op.kind == kind][-2]
+    schedule = Schedule((DiskError(points(recording.trace)[op], error, lasting),))
+    run, _ = bench.run(schedule, baseline)
+    assert len(list(run.history.of(Struck))) == 1
+    assert [end.how for end in run.history.of(Ended)] == ["failed", "completed"]
+    assert bench.judge(schedule, baseline).judgement.verdict is Verdict.HOLDS
+
+
+def test_a_power_loss_at_the_very_end_needs_no_kill(watched):
+    bench, baseline, recording = watched("store-jsonl-unsynced")
+    end = points(recording.trace)[-1]
+    fault = PowerLoss(end, "posix", "nothing")
+    run, _ = bench.run(Schedule((fault,)), baseline)
+    assert (run.fired, run.doubts) == (1, ())
+    assert [p.data["saves"] for p in run.history.of(Probe, "recovered")] == [[]]
+
+
+def test_a_fault_planned_for_an_operation_that_never_comes_is_a_doubt(watched):
+    bench, _, _ = watched(SOUND)
+    far = PersistPoint("write store.jsonl", 99, 9999)
+    for fault in (Kill(far, "before"), PowerLoss(far, "ext4", "kill"), DiskError(far, "EIO")):
+        run, _ = bench.run(Schedule((fault,)), ())
+        assert run.fired == 0
+        assert "did not fire" in run.doubts[0]
+
+
+def test_a_finding_that_the_real_crash_does_not_show_accuses_nobody():
+    counter = Counter(Settings(scenario="x"), ["saves"])
+    schedule = Schedule((PowerLoss(PersistPoint("write f", 1, 0), "ext4", "nothing"),))
+    finding = Finding(invariant="saves", kind="lost", message="save 1 is gone")
+    witness = Witness(finding=finding, tier="power-ext4", schedule=schedule, token="", story=(),
+                      kept=None, rebuilt=True)  # fmt: skip
+    counter._witnesses["saves/lost", "power-ext4"] = witness
+    counter._claims["saves"]["power-ext4"] = Verdict.VIOLATED
+    counter._runs = 1
+    counter.confirm(witness, None)
+    result = counter.result(1.0)
+    assert result.verdict is Verdict.UNKNOWN
+    assert not result.witnesses
+    assert "not met in a real crash" in result.doubts[0]
+
+
+@pytest.mark.requirement("C3")
+def test_a_power_loss_is_reproduced_from_its_token_and_explained(chaoskit):
+    result = chaoskit("run", BROKEN, "--fault", "power", "--seed", "1", "--jobs", "1")
+    assert result.returncode == 1
+    assert "missing: fsync of store.json.tmp" in result.stdout
+    assert "** power lost **" in result.stdout
+    again = chaoskit(*result.stdout.splitlines()[-1].split()[2:])
+    assert again.returncode == 1
+    assert again.stdout.splitlines()[-1] == "recovers/failed: met again"
+
+
+@pytest.mark.requirement("C3")
+def test_a_torn_write_is_reproduced_from_its_token(chaoskit):
+    result = chaoskit("run", "store-jsonl-uncut", "--points", "syscalls", "--json", "-")
+    findings = json.loads(result.stdout)["findings"]
+    torn = next(finding for finding in findings if finding["tier"] == "torn")
+    assert chaoskit("replay", torn["repro"]).stdout.splitlines()[-1].endswith("met again")
+
+
+def test_json_counts_states_and_confirmations(chaoskit):
+    result = chaoskit("run", SOUND, "--fault", "power,disk", "--profile", "posix", "--json", "-")
+    data = json.loads(result.stdout)
+    assert (result.returncode, data["verdict"], data["missed"]) == (0, "HOLDS", 0)
+    assert data["states"] == data["unique_states"] > 20
+    assert {"power-posix", "disk-full", "disk-error"} == set(data["claims"]["saves"])
+
+
+def test_the_points_of_the_disk_are_listed(chaoskit):
+    said = chaoskit("list", "points", SOUND, "--syscalls").stdout
+    assert "write store.jsonl   5 times" in said
