@@ -302,6 +302,14 @@ class History(msgspec.Struct, frozen=True):
         return select(self.baseline, kind, name)
 
 
+def last(events: Iterable[E]) -> E | None:
+    """The last of them, if there is one."""
+    found = None
+    for found in events:  # noqa: B007 - only the last one matters
+        pass
+    return found
+
+
 def select(events: Iterable[Event], kind: type[E], name: str | None = None) -> Iterator[E]:
     for event in events:
         if isinstance(event, kind) and (name is None or getattr(event, "name", None) == name):

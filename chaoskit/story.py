@@ -51,6 +51,8 @@ def _acknowledged(acks: list[Ack]) -> Iterator[str]:
 
 def _effects(effects: Iterable[Effect]) -> Iterator[str]:
     for effect in effects:
+        if effect.action == "ask":
+            continue
         done = "done" if effect.applied else "recognised by its key, not done again"
         yield _short(f"{effect.service}.{effect.action} {_facts(effect.args)}: {done}")
 

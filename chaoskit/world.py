@@ -18,6 +18,7 @@ import msgspec
 from chaoskit.model import Effect, Json, Service
 
 HAPPENED = "happened"  # the action by which a verifiable service is asked about a key
+ASK = "ask"  # the action that changes nothing, and is counted
 
 
 class Refused(Exception):
@@ -35,12 +36,25 @@ class World:
         key: str | None = call["key"]
         if call["action"] == HAPPENED:
             return self._happened(service, key)
+        if call["action"] == ASK:
+            return self._ask(life, call)
         known = service.honours_keys and key is not None and self._done(service, key)
         effect = Effect(
             life, call["at"], service.name, call["action"], call["args"], key, applied=not known
         )
         self.ledger.append(effect)
         return {"receipt": receipt(effect)}
+
+    def _ask(self, life: int, call: dict[str, Any]) -> Json:
+        """How often this was asked, this time included: an answer may depend on it. No effect."""
+        asked = Effect(life, call["at"], call["service"], ASK, call["args"], None, applied=False)
+        self.ledger.append(asked)
+        same = (
+            e
+            for e in self.ledger
+            if (e.service, e.action, e.args) == (asked.service, ASK, asked.args)
+        )
+        return {"times": sum(1 for _ in same)}
 
     def _service(self, name: str) -> Service:
         if name not in self._services:

@@ -2,6 +2,11 @@
 
 Verifies the Ledger, which is kept outside the target: an act that a service recognised by its key
 and did not do again does not count. A lost effect is only judged when the run came to its end.
+
+Where nobody can know whether an interrupted act happened, exactly once is impossible. There the target
+must not try again (at most once), and must say so (ack `surfaced`): that, and nothing else, excuses a
+missing effect. Who surfaces an act whose end he had acknowledged (ack `finished`) asks needlessly.
+
 Cannot see effects on anything but the World.
 
 Smallest history that breaks it: effect, crashed, effect, where the undisturbed run has it once.
@@ -13,7 +18,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from chaoskit.model import Effect, Ended, History, Invariant, NothingToJudge, Violation
+from chaoskit.model import Ack, Effect, Ended, History, Invariant, NothingToJudge, Violation
 
 
 def check(history: History) -> Iterator[Violation]:
@@ -25,15 +30,29 @@ def check(history: History) -> Iterator[Violation]:
         wanted = expected[effect]
         kind = "doubled" if wanted else "unasked"
         yield Violation(kind, f"{effect} was done {wanted + times} times instead of {wanted}")
+    surfaced = {_args(ack.data["args"]): ack.data["call"] for ack in history.of(Ack, "surfaced")}
     if any(end.how == "completed" for end in history.of(Ended)):
         for effect in expected - done:
-            yield Violation("lost", f"{effect} was never done")
+            if effect.split(" ", 1)[1] not in surfaced:
+                yield Violation("lost", f"{effect} was never done, and nobody was told")
+    yield from _needless(history)
+
+
+def _needless(history: History) -> Iterator[Violation]:
+    finished: set[str] = set()
+    for ack in history.of(Ack):
+        if ack.name == "finished":
+            finished.add(ack.data["call"])
+        elif ack.name == "surfaced" and ack.data["call"] in finished:
+            yield Violation("needless", f"{ack.data['call']} was finished, and then called unknown")
 
 
 def _done(effects: Iterable[Effect]) -> Counter[str]:
-    return Counter(
-        f"{e.service}.{e.action} {json.dumps(e.args, sort_keys=True)}" for e in effects if e.applied
-    )
+    return Counter(f"{e.service}.{e.action} {_args(e.args)}" for e in effects if e.applied)
+
+
+def _args(args: object) -> str:
+    return json.dumps(args, sort_keys=True)
 
 
 INVARIANT = Invariant(

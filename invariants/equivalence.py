@@ -1,7 +1,8 @@
 """crash-equivalence: a run with crashes ends like the run without: same answers, messages, effects.
 
 Verifies the end of a run that came to its end, and the order of its effects. Cannot see what was
-different on the way and mended before the end.
+different on the way and mended before the end. A run that ends with an open question to the user
+(ack `surfaced`) cannot end like the others, and is left to `exactly-once`.
 
 Smallest history that breaks it: crashed, end with an answer that the undisturbed run did not give.
 """
@@ -10,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from chaoskit.model import Effect, History, Invariant, NothingToJudge, Probe, Violation
+from chaoskit.model import Ack, Effect, History, Invariant, NothingToJudge, Probe, Violation, last
 
 
 def check(history: History) -> Iterator[Violation]:
     expected = next(history.expected(Probe, "end"), None)
-    end = next(history.of(Probe, "end"), None)
-    if expected is None or end is None:
+    end = last(history.of(Probe, "end"))
+    if expected is None or end is None or any(history.of(Ack, "surfaced")):
         raise NothingToJudge
     for request, answer in expected.data["answers"].items():
         found = end.data["answers"].get(request)

@@ -12,14 +12,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from chaoskit.model import Ack, Born, History, Invariant, NothingToJudge, Probe, Violation
+from chaoskit.model import Ack, Born, History, Invariant, NothingToJudge, Probe, Violation, last
 
 
 def check(history: History) -> Iterator[Violation]:
-    end = next(history.of(Probe, "end"), None)
+    end = last(history.of(Probe, "end"))
     if end is None or len(list(history.of(Born))) < 2:
         raise NothingToJudge
-    events = [json.loads(line) for line in end.data["log"]]
+    events = [event for line in end.data["log"] if (event := _event(line))]
     runs = [ack.data["run"] for ack in history.of(Ack, "accepted")]
     runs += [event["run_id"] for event in events if "run_id" in event]
     if not runs:
@@ -27,6 +27,15 @@ def check(history: History) -> Iterator[Violation]:
     for run in dict.fromkeys(runs):
         kinds = [event["kind"] for event in events if event.get("run_id") == run]
         yield from _judge(run, kinds.count("run.interrupted"), kinds.count("run.completed"))
+
+
+def _event(line: str) -> dict[str, str] | None:
+    """A line that is no event is for `prefix-log` to judge."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and "kind" in event else None
 
 
 def _judge(run: str, interrupted: int, completed: int) -> Iterator[Violation]:

@@ -1,7 +1,8 @@
 """rollback: recovery leaves exactly the complete turns, and all that were acknowledged.
 
 Verifies, for every recovery, that the messages found right after it are those of the run without
-faults, up to the end of some turn, and of no earlier turn than the last acknowledged one. Cannot see
+faults, up to the end of some turn (or to anywhere, when there is no checkpoint yet), and of no earlier
+turn than the last acknowledged one. Cannot see
 what recovery does to anything but messages.
 
 Smallest history that breaks it: ack turn 1 (2 messages), crashed, recovered with 3 messages where
@@ -21,12 +22,21 @@ def check(history: History) -> Iterator[Violation]:
         raise NothingToJudge
     ends_of_turns = {0} | {ack.data["messages"] for ack in history.expected(Ack, "turn")}
     acknowledged = 0
+    asked_user = False  # an open question changes what follows it
     for event in history.events:
+        asked_user = asked_user or (isinstance(event, Ack) and event.name == "surfaced")
         if isinstance(event, Ack) and event.name == "turn":
             acknowledged = event.data["messages"]
         elif isinstance(event, Probe) and event.name == "recovered":
             found = event.data["messages"]
-            yield from _judge(found, expected.data["messages"], ends_of_turns, acknowledged)
+            # Without a checkpoint there is nothing to go back to: all messages stay.
+            ends = (
+                ends_of_turns
+                if event.data["checkpoint"] is not None
+                else set(range(len(found) + 1))
+            )
+            whole = found if asked_user else expected.data["messages"]
+            yield from _judge(found, whole, ends, acknowledged)
 
 
 def _judge(

@@ -5,144 +5,425 @@ The turn, with what is durable after each step:
     request accepted ─ user's message ─┐
     ┌──────────────────────────────────┘
     ├─> decision recorded ─ assistant message ─ [issue ─ act ─ finish ─ result]* ─ checkpoint ─┐
-    │                                                                                           │
+    │       (journal)                               (journal)                                   │
     └──────────── more to do ───────────────────────────────────────────────────────────────────┤
                                                              answer recorded ─ acknowledged <───┘
+
+After a crash the messages beyond the last checkpoint are gone, and the same turns are gone through
+again: a decision that is in the journal is taken from there, a call that is in it is answered from
+there or settled, and only what is in neither is asked for or done (G3 to G5). A model that would decide
+differently the second time is not given the chance once anything may have come of the first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import aiosqlite
+import msgspec
 
+from reference_agent import hooks
+from reference_agent.backlog import Backlog, Sleep
+from reference_agent.cadence import Cadence
 from reference_agent.calls import ToolRunner
+from reference_agent.hooks import HookRegistry
 from reference_agent.ids import Clock, NewId, system_clock
+from reference_agent.lock import SessionLock
 from reference_agent.log import EventLog
-from reference_agent.messages import Message
-from reference_agent.model import Model
+from reference_agent.logs import get_logger
+from reference_agent.messages import Budget, Message, Plan, ToolCall, unanswered
+from reference_agent.providers.base import Answer, ModelError, Provider, TextDelta
 from reference_agent.recovery import Recovery
+from reference_agent.retry import (
+    BASE_DELAY_MS,
+    MAX_RETRIES,
+    Restarted,
+    call_with_retry,
+    stream_with_retry,
+)
 from reference_agent.store import SessionStore
-from reference_agent.store.sqlite import Connect, Request, Run
+from reference_agent.store.database import Connect
+from reference_agent.store.sqlite import RecordedCall, Request, Run, StoredCheckpoint
 from reference_agent.tools import Toolbox
 
+log = get_logger(__name__)
 Listener = Callable[[str, dict[str, Any]], None]
+Watcher = Callable[[TextDelta | Restarted], None]
 
 
 def nobody(_name: str, _facts: dict[str, Any]) -> None:
     """The listener when nobody listens."""
 
 
+class GaveUp(Exception):
+    """A request that cannot be fulfilled: no budget, too many turns, no answer from the model."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller may choose."""
+
+    system: str = "You are a careful assistant."
+    cadence: Cadence = Cadence()
+    max_turns: int = 50  # of one request
+    limit_tokens: int | None = None
+    max_retries: int = MAX_RETRIES
+    retry_base_delay_ms: float = BASE_DELAY_MS
+    tool_deadline: float | None = None
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """`degraded`: what was done lately is not durable yet, and nothing of it is claimed."""
+
+    degraded: bool
+    waiting: int
+    last_error: str | None
+    budget: Budget
+    open_questions: tuple[RecordedCall, ...]
+
+
 class Agent:
     """One session, open. Use `Agent.open`, then `say`; `close` when done."""
 
     def __init__(
-        self, *, store: SessionStore, log: EventLog, model: Model, runner: ToolRunner,
-        boot: str, new_id: NewId, tell: Listener,
+        self, *, store: SessionStore, events: EventLog, lock: SessionLock, provider: Provider,
+        toolbox: Toolbox, registry: HookRegistry, session: str, boot: str, new_id: NewId, clock: Clock,
+        sleep: Sleep, tell: Listener, options: Options,
     ) -> None:  # fmt: skip
         self._store = store
-        self._log = log
-        self._model = model
-        self._runner = runner
+        self._events = events
+        self._lock = lock
+        self._provider = provider
+        self._toolbox = toolbox
+        self._hooks = registry
         self._boot = boot
         self._new_id = new_id
+        self._clock = clock
+        self._sleep = sleep
         self._tell = tell
+        self._options = options
+        self._backlog = Backlog(sleep)
+        self._runner = ToolRunner(
+            store=store, backlog=self._backlog, toolbox=toolbox, registry=registry, session=session,
+            tell=tell, deadline=options.tool_deadline,
+        )  # fmt: skip
+        self.plan: Plan | None = None
+        self._conversation: list[Message] = []
+        self._turns: list[int] = []  # of each message, never falling
+        self._budget = Budget(limit_tokens=options.limit_tokens)
+        self._checkpointed = StoredCheckpoint(0, 0, 0, None, self._budget)
+        self._checkpoint_time = clock()
+        self._said_by_hooks: list[str] = []  # for the next call of the model, never persisted
 
     @classmethod
     async def open(
-        cls, directory: Path, *, session: str, model: Model, toolbox: Toolbox, new_id: NewId,
-        clock: Clock = system_clock, tell: Listener = nobody, connect: Connect = aiosqlite.connect,
+        cls, directory: Path, *, session: str, provider: Provider, toolbox: Toolbox, new_id: NewId,
+        clock: Clock = system_clock, sleep: Sleep = asyncio.sleep, tell: Listener = nobody,
+        registry: HookRegistry | None = None, options: Options | None = None, agent_id: str = "agent",
+        connect: Connect = aiosqlite.connect,
     ) -> Agent:  # fmt: skip
         """Open a session and recover it. `tell` hears what has become durable."""
-        store = await SessionStore.open(directory / "sessions.db", session, "agent", clock, connect)
-        log = EventLog(directory / f"{session}.messages.jsonl", clock)
-        boot = new_id("boot")
-        await Recovery(store, log, boot).recover()
-        runner = ToolRunner(store, toolbox, session)
-        return cls(
-            store=store, log=log, model=model, runner=runner, boot=boot, new_id=new_id, tell=tell
+        lock = SessionLock(directory / f"{session}.lock")
+        store = await SessionStore.open(
+            directory / "sessions.db", session, agent_id, clock, connect
         )
+        scratchpad = str(directory / f"{session}.scratch")
+        await store.create_session(provider.model, provider.name, scratchpad)
+        events = EventLog(directory / f"{session}.messages.jsonl", clock)
+        boot = new_id("boot")
+        await Recovery(store, events, boot).recover()
+        agent = cls(
+            store=store, events=events, lock=lock, provider=provider, toolbox=toolbox, boot=boot,
+            registry=registry or HookRegistry(), session=session, new_id=new_id, clock=clock,
+            sleep=sleep, tell=tell, options=options or Options(),
+        )  # fmt: skip
+        await agent._load()
+        log.info("session.open", agent_id=agent_id, session_id=session, model=provider.model,
+                 provider=provider.name)  # fmt: skip
+        return agent
+
+    async def _load(self) -> None:
+        stored = await self._store.messages()
+        self._conversation = [each.message for each in stored]
+        self._turns = [each.turn for each in stored]
+        spent = await self._store.spent_tokens()
+        self._budget = Budget(spent, self._options.limit_tokens)
+        found = await self._store.latest_checkpoint()
+        if found:
+            self._checkpointed = found
+            self.plan = await self._store.plan(found)
+
+    async def catch_up(self) -> bool:
+        """Make durable what waits for the disk to work again; whether nothing waits any more."""
+        return await self._backlog.catch_up()
 
     async def close(self) -> None:
+        await self.catch_up()
         await self._store.close()
-        self._log.close()
+        self._events.close()
+        self._lock.release()
 
-    async def messages(self) -> list[Message]:
-        return await self._store.messages()
+    @property
+    def conversation(self) -> Sequence[Message]:
+        return self._conversation
 
-    async def say(self, content: str, *, request_id: str) -> str:
-        """Fulfil a request. Asking again with the same id continues it, or repeats its answer."""
-        await self.resume()
+    async def scratchpad(self) -> Path:
+        """The session's own directory for notes, made when it is first asked for."""
+        path = Path((await self._store.scratchpad()) or ".")
+        path.mkdir(exist_ok=True)  # noqa: ASYNC240 - one small call, once
+        return path
+
+    async def status(self) -> Status:
+        return Status(
+            degraded=self._backlog.degraded,
+            waiting=len(self._backlog),
+            last_error=self._backlog.last_error,
+            budget=self._budget,
+            open_questions=tuple(await self._store.open_questions()),
+        )
+
+    # --- requests
+
+    async def say(self, content: str, *, request_id: str, watch: Watcher | None = None) -> str:
+        """Fulfil a request. Asking again with the same id continues it, or repeats its answer.
+
+        With `watch`, the model is asked for a stream, and its words are shown as they come.
+        """
+        await self.resume(watch)
         known = await self._store.request(request_id)
         if known and known.answer is not None:
             return known.answer
-        turn = await self._next_turn()
-        return await self._fulfil(Request(request_id, content, first_turn=turn, answer=None))
+        request = known or Request(request_id, content, self._next_turn())
+        return await self._fulfil(request, watch)
 
-    async def resume(self) -> None:
+    async def resume(self, watch: Watcher | None = None) -> None:
         """Fulfil what was accepted and not yet answered (G1)."""
         for request in await self._store.unfinished_requests():
-            await self._fulfil(request)
+            await self._fulfil(request, watch)
 
-    async def _fulfil(self, request: Request) -> str:
+    def _next_turn(self) -> int:
+        return (self._turns[-1] if self._turns else 0) + 1
+
+    async def _fulfil(self, request: Request, watch: Watcher | None) -> str:
         run = await self._start(request)
-        turn = await self._next_turn()
-        if turn == request.first_turn:  # otherwise a checkpoint has the user's message already
-            await self._store.add_message(Message("user", request.content), turn)
-        answer = await self._take_turns(turn)
+        try:
+            await self._fire(hooks.AgentStart(request.content))
+            answer = await self._take_turns(request, watch)
+        except (GaveUp, ModelError) as error:
+            await self._give_up(run, str(error))
+            raise GaveUp(str(error)) from error
         await self._finish(run, answer)
+        await self._hooks.fire(hooks.AgentStop(answer))  # too late to decide anything
         return answer
-
-    async def _next_turn(self) -> int:
-        return (await self._store.latest_checkpoint()).turn + 1
 
     async def _start(self, request: Request) -> Run:
         run = Run(self._new_id("run"), request.request_id, self._boot)
-        await self._store.start_run(run, request)
-        self._log.append("run.started", run_id=run.run_id, request_id=run.request_id)
-        self._tell("accepted", {"request": run.request_id, "run": run.run_id})
+        await self._backlog.write("run.start", lambda: self._store.start_run(run, request))
+        await self._log("run.started", run_id=run.run_id, request_id=run.request_id,
+                        then=("accepted", {"request": run.request_id, "run": run.run_id}))  # fmt: skip
         return run
 
     async def _finish(self, run: Run, answer: str) -> None:
-        await self._store.complete_run(run, answer)
-        self._log.append("run.completed", run_id=run.run_id)
-        self._tell("answer", {"request": run.request_id, "answer": answer})
+        await self._backlog.write("run.complete", lambda: self._store.complete_run(run, answer))
+        await self._log("run.completed", run_id=run.run_id,
+                        then=("answer", {"request": run.request_id, "answer": answer}))  # fmt: skip
 
-    async def _take_turns(self, turn: int) -> str:
-        conversation = await self._store.messages()
-        while (answer := final_answer(conversation)) is None:
-            conversation += await self._take_turn(turn, conversation)
+    async def _give_up(self, run: Run, reason: str) -> None:
+        log.error("run.failed", run_id=run.run_id, reason=reason)
+        await self._backlog.write("run.end", lambda: self._store.end_run(run, "failed", reason))
+        await self._log("run.failed", run_id=run.run_id, reason=reason)
+
+    async def _log(
+        self, kind: str, *, then: tuple[str, dict[str, Any]] | None = None, **fields: Any
+    ) -> None:
+        """An event, after everything that it follows; `then` is claimed once it is durable."""
+
+        async def append() -> None:
+            seq = self._events.append(kind, **fields)
+            if then:
+                then[1]["log_seq"] = seq
+
+        await self._backlog.write(kind, append, lambda: self._tell(*then) if then else None)
+
+    # --- turns
+
+    async def _take_turns(self, request: Request, watch: Watcher | None) -> str:
+        if not self._said_in(request.first_turn):  # a continued request may have it already
+            await self._add(Message("user", request.content), request.first_turn)
+        turn = self._turn_in_progress()
+        for _ in range(self._options.max_turns):
+            answer = final_answer(self._conversation)
+            if answer is not None:
+                return answer
+            await self._take_turn(turn, watch)
             turn += 1
+        answer = final_answer(self._conversation)
+        if answer is None:
+            raise GaveUp(f"no answer within {self._options.max_turns} turns")
         return answer
 
-    async def _take_turn(self, turn: int, conversation: list[Message]) -> list[Message]:
-        decision = await self._decide(turn, conversation)
-        await self._store.add_message(decision, turn)
-        said = [decision]
-        for call in decision.calls:
-            result = await self._runner.run(call)
-            await self._store.add_message(result, turn)
-            said.append(result)
-        await self._complete_turn(turn, len(conversation) + len(said))
-        return said
+    def _turn_in_progress(self) -> int:
+        """The turn of the last message, unless that turn is complete."""
+        open_turn = self._conversation[-1].role == "user" or unanswered(self._conversation)
+        return self._turns[-1] if open_turn else self._turns[-1] + 1
 
-    async def _decide(self, turn: int, conversation: list[Message]) -> Message:
+    def _said_in(self, turn: int) -> list[Message]:
+        first = bisect_left(self._turns, turn)
+        return self._conversation[first:]
+
+    async def _take_turn(self, turn: int, watch: Watcher | None) -> None:
+        await self._fire(hooks.TurnStart(turn))
+        decision = await self._decide(turn, watch)
+        if not any(message.role == "assistant" for message in self._said_in(turn)):
+            await self._add(decision, turn)
+        await self._carry_out(decision, turn)
+        await self._complete_turn(turn, final=not decision.calls)
+        await self._fire(hooks.TurnEnd(turn))
+
+    async def _fire(self, event: hooks.LoopEvent) -> None:
+        """Let the hooks decide: stop here, or say something to the model before its next answer."""
+        decision = await self._hooks.fire(event)
+        if isinstance(decision, hooks.Stop):
+            raise GaveUp(f"stopped by a hook: {decision.reason}")
+        if isinstance(decision, hooks.SystemMessage | hooks.AppendContext):
+            self._said_by_hooks.append(decision.text)
+
+    async def _decide(self, turn: int, watch: Watcher | None) -> Message:
         """From the journal if an earlier life has decided this turn already (G3)."""
-        decision = await self._store.decision(turn)
-        if decision is None:
-            decision = await self._model.decide(conversation)
-            await self._store.record_decision(turn, decision)
-        return decision
+        known = await self._store.decision(turn)
+        if known is not None:
+            return known
+        if self._budget.exhausted:
+            raise GaveUp(
+                f"the budget is spent: {self._budget.spent_tokens} of"
+                f" {self._budget.limit_tokens} tokens"
+            )
+        answer = await self._ask(turn, watch)
+        usage = answer.usage
+        spent = self._budget.spent_tokens + usage.input_tokens + usage.output_tokens
+        self._budget = Budget(spent, self._budget.limit_tokens)
+        await self._backlog.write(
+            "decision.record",
+            lambda: self._store.record_decision(turn, answer.message, usage),
+            lambda: self._tell("decided", {"turn": turn}),
+        )
+        return answer.message
 
-    async def _complete_turn(self, turn: int, messages: int) -> None:
-        await self._store.write_checkpoint(turn)
-        seq = self._log.append("turn.completed", turn=turn)
-        self._tell("turn", {"turn": turn, "messages": messages, "log_seq": seq})
+    async def _carry_out(self, decision: Message, turn: int) -> None:
+        answered = {m.call_id for m in self._conversation if m.role == "tool"}
+        calls = [call for call in decision.calls if call.id not in answered]
+        if self._options.cadence.after_calls:
+            for call in calls:
+                await self._add(await self._runner.run(call), turn)
+                if call is not calls[-1]:
+                    await self._checkpoint(turn)
+            return
+        for result in await self._run_together(calls):
+            await self._add(result, turn)
+
+    async def _run_together(self, calls: Sequence[ToolCall]) -> list[Message]:
+        """Parallel calls of one turn; their results are said in the order of the calls."""
+        if len(calls) == 1:
+            return [await self._runner.run(calls[0])]
+        return list(await asyncio.gather(*(self._runner.run(call) for call in calls)))
+
+    async def _add(self, message: Message, turn: int) -> None:
+        self._conversation.append(message)
+        self._turns.append(turn)
+        await self._backlog.write(
+            f"message.{message.role}", lambda: self._store.add_message(message, turn)
+        )
+
+    async def _complete_turn(self, turn: int, *, final: bool) -> None:
+        turns = turn - self._checkpointed.turn
+        seconds = self._clock() - self._checkpoint_time
+        if final or self._options.cadence.due(turns, seconds):
+            await self._checkpoint(turn, complete=True)
+        log.debug("turn.end", turn=turn)
+
+    async def _checkpoint(self, turn: int, *, complete: bool = False) -> None:
+        plan, budget, messages = self.plan, self._budget, len(self._conversation)
+
+        async def write() -> None:
+            version = await self._store.write_checkpoint(turn, plan, budget)
+            self._checkpointed = StoredCheckpoint(turn, version, 0, None, budget)
+            self._checkpoint_time = self._clock()
+
+        await self._backlog.write("checkpoint.write", write)
+        facts = {"turn": turn, "messages": messages, "complete": complete}
+        if complete:
+            await self._log("turn.completed", turn=turn, then=("turn", facts))
+        else:
+            await self._backlog.write("checkpoint", _nothing, lambda: self._tell("turn", facts))
+
+    # --- the model
+
+    async def _ask(self, turn: int, watch: Watcher | None) -> Answer:
+        """With retries, each failure on record before the next attempt; counting goes on (K5)."""
+        attempt = _next_attempt([e.attempt for e in await self._store.errors(turn)], self._options)
+        conversation = list(self._conversation)
+        assert not unanswered(conversation), "a call without its result must never reach a model"
+        specs = self._toolbox.specs()
+        common: dict[str, Any] = {
+            "turn": turn,
+            "on_failure": self._record_failure,
+            "max_retries": self._options.max_retries,
+            "base_delay_ms": self._options.retry_base_delay_ms,
+            "first_attempt": attempt,
+            "sleep": self._sleep,
+        }
+        system = "\n".join([self._options.system, *self._said_by_hooks])
+        self._said_by_hooks.clear()
+        if watch is None:
+            return await call_with_retry(
+                lambda: self._provider.complete(conversation, system=system, tools=specs),
+                context="llm_complete", **common,
+            )  # fmt: skip
+        return await self._watch_stream(
+            stream_with_retry(
+                lambda: self._provider.stream(conversation, system=system, tools=specs),
+                context="llm_stream", **common,
+            ),
+            watch,
+        )  # fmt: skip
+
+    async def _watch_stream(self, stream: Any, watch: Watcher) -> Answer:
+        answer: Answer | None = None
+        async for item in stream:
+            if isinstance(item, Answer):
+                answer = item
+            else:
+                watch(item)
+        assert answer is not None, "a stream ends with its answer, or with an error"
+        return answer
+
+    async def _record_failure(
+        self, turn: int, context: str, error: ModelError, attempt: int
+    ) -> None:
+        log.warning("model.failed", turn=turn, context=context, attempt=attempt, error=str(error))
+        facts = {"turn": turn, "attempt": attempt}
+        await self._backlog.write(
+            "error.record",
+            lambda: self._store.add_error(turn, context, str(error), attempt),
+            lambda: self._tell("failed-attempt", facts),
+        )
 
 
-def final_answer(conversation: list[Message]) -> str | None:
+async def _nothing() -> None:
+    """A place in the order of writes that writes nothing."""
+
+
+def _next_attempt(made: list[int], options: Options) -> int:
+    """Where an earlier life stopped counting; from 0 again once it had given up."""
+    if not made or made[-1] >= options.max_retries:
+        return 0
+    return made[-1] + 1
+
+
+def final_answer(conversation: Sequence[Message]) -> str | None:
     """The answer, if the last thing said is one."""
     if conversation and conversation[-1].role == "assistant" and not conversation[-1].calls:
         return conversation[-1].content

@@ -1,71 +1,183 @@
 """ToolRunner: runs what the model decided, each mutating call at most once and remembered (G4, G5).
 
-(unknown) --issue--> issued --finish--> completed | failed
-                       |
-                       +-- crash: repeat under the same key, or verify, or say "unknown"
+(unknown) ──issue──> issued ──run──> finish ──> completed | failed
+                        │
+                        ├── crash, or the deadline passed: it may or may not have happened
+                        │      repeatable: run again under the same key
+                        │      verify:     ask; if it did not happen, run
+                        └──    neither:    unknown: never tried again, the user is asked
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from reference_agent import hooks
+from reference_agent.backlog import Backlog, NotDurable
+from reference_agent.hooks import HookRegistry
+from reference_agent.logs import get_logger
 from reference_agent.messages import Message, ToolCall, idempotency_key
 from reference_agent.store import SessionStore
-from reference_agent.store.sqlite import CallStatus
+from reference_agent.store.sqlite import CallStatus, RecordedCall
 from reference_agent.tools import Tool, Toolbox
 
+log = get_logger(__name__)
+Listener = Callable[[str, dict[str, Any]], None]
+
 UNKNOWN_OUTCOME = (
-    "outcome unknown: the call was interrupted and cannot be verified; it was not repeated"
+    "error: outcome unknown: the call was interrupted and cannot be verified; it was not repeated"
 )
 
 
+class Outcome:
+    """What came of a call: what the model is told, and whether that is an error."""
+
+    def __init__(self, text: str, status: CallStatus) -> None:
+        self.text = text
+        self.status = status
+
+
 class ToolRunner:
-    def __init__(self, store: SessionStore, toolbox: Toolbox, session: str) -> None:
+    def __init__(
+        self,
+        *,
+        store: SessionStore,
+        backlog: Backlog,
+        toolbox: Toolbox,
+        registry: HookRegistry,
+        session: str,
+        tell: Listener,
+        deadline: float | None = None,
+    ) -> None:
         self._store = store
+        self._backlog = backlog
         self._toolbox = toolbox
+        self._hooks = registry
         self._session = session
+        self._tell = tell
+        self._deadline = deadline
+        self._busy: dict[str, asyncio.Lock] = {}  # calls that are the same wait for each other
 
     async def run(self, call: ToolCall) -> Message:
         """The call's result as a message for the model; errors are results too."""
+        outcome = await self._outcome(call)
+        return Message(
+            "tool", outcome.text, call_id=call.id, tool=call.name,
+            is_error=outcome.status != "completed",
+        )  # fmt: skip
+
+    async def _outcome(self, call: ToolCall) -> Outcome:
         tool = self._toolbox.find(call.name)
         if tool is None:
-            return self._result(call, f"error: there is no tool {call.name!r}")
-        key = idempotency_key(self._session, call)
-        content = await (self._mutate if tool.mutating else self._attempt)(tool, call, key)
-        return self._result(call, content)
+            return Outcome(f"error: there is no tool {call.name!r}", "failed")
+        known = await self._store.call(call.id)
+        if known is None:
+            return await self._begin(tool, call)
+        if known.status != "issued":
+            return Outcome(known.result or "", known.status)
+        return await self._settle(tool, known)
 
-    async def _mutate(self, tool: Tool, call: ToolCall, key: str) -> str:
-        known = await self._store.call(key)
-        if known and known.status == "issued":
-            return await self._settle(tool, call, key)
-        if known and known.result is not None and known.answers(call):
-            return known.result
-        await self._store.issue_call(key, call)
-        return await self._execute(tool, call, key)
+    async def _begin(self, tool: Tool, call: ToolCall) -> Outcome:
+        decision = await self._hooks.fire(hooks.PreToolUse(call.name, call.args, call.id))
+        if isinstance(decision, hooks.Deny):
+            # On record, so that a hook that changes its mind after a crash does not change history.
+            outcome = Outcome(f"error: denied: {decision.reason}", "failed")
+            return await self._remember(call, "denied", outcome)
+        if isinstance(decision, hooks.ModifyArgs):
+            call = ToolCall(call.id, call.name, decision.args)
+        key = self._key(tool, call)
+        log.debug("tool.call", tool=call.name, args=call.args, call_id=call.id)
+        if not tool.mutating:
+            return await self._read(tool, call, key)
+        async with self._busy.setdefault(key, asyncio.Lock()):
+            return await self._mutate(tool, call, key)
 
-    async def _settle(self, tool: Tool, call: ToolCall, key: str) -> str:
-        """An earlier life issued this call and died: it may or may not have happened."""
-        if tool.repeatable:
-            return await self._execute(tool, call, key)
-        if tool.verify is None:
-            await self._store.finish_call(key, "failed", UNKNOWN_OUTCOME)
-            return UNKNOWN_OUTCOME
-        happened = await tool.verify(call.args, key)
-        if happened is None:
-            return await self._execute(tool, call, key)
-        await self._store.finish_call(key, "completed", happened)
-        return happened
+    def _key(self, tool: Tool, call: ToolCall) -> str:
+        own = tool.key(call.args, call.id) if tool.key else None
+        args = {"key": own} if own is not None else call.args
+        return idempotency_key(self._session, call.name, args)
 
-    async def _execute(self, tool: Tool, call: ToolCall, key: str) -> str:
-        content = await self._attempt(tool, call, key)
-        status: CallStatus = "failed" if content.startswith("error: ") else "completed"
-        await self._store.finish_call(key, status, content)
-        return content
+    async def _read(self, tool: Tool, call: ToolCall, key: str) -> Outcome:
+        outcome = await self._attempt(tool, call.args, key) or self._too_late(tool)
+        return await self._remember(call, key, outcome)
 
-    async def _attempt(self, tool: Tool, call: ToolCall, key: str) -> str:
+    async def _remember(self, call: ToolCall, key: str, outcome: Outcome) -> Outcome:
+        """What came of a call that changed nothing: what follows shall rest on the same facts."""
+        await self._backlog.write(
+            "call.read",
+            lambda: self._store.record_reading(call, key, outcome.status, outcome.text),
+        )
+        return await self._told(call, outcome)
+
+    async def _mutate(self, tool: Tool, call: ToolCall, key: str) -> Outcome:
+        done = await self._store.completed_call(key)
+        if done:  # word for word what it said then
+            return Outcome(done.result or "", "completed")
         try:
-            return await tool.run(call.args, key)
-        except Exception as error:  # noqa: BLE001 - the model reasons about a tool's errors
-            return f"error: {type(error).__name__}: {error}"
+            await self._backlog.require("call.issue", lambda: self._store.issue_call(call, key))
+        except NotDurable as error:
+            log.warning("tool.refused", tool=call.name, error=str(error))
+            return Outcome(f"error: not run: {error}", "failed")
+        outcome = await self._attempt(tool, call.args, key)
+        if outcome is None:  # it ran out of time, and may have happened all the same
+            return await self._settle(
+                tool, RecordedCall(call.id, call.name, call.args, key, "issued", None)
+            )
+        return await self._finish(call, outcome)
 
-    @staticmethod
-    def _result(call: ToolCall, content: str) -> Message:
-        return Message("tool", content, call_id=call.id, tool=call.name)
+    async def _settle(self, tool: Tool, known: RecordedCall) -> Outcome:
+        """It was issued, and nobody knows what came of it."""
+        call = ToolCall(known.call_id, known.tool, known.args)
+        if tool.repeatable or not tool.mutating:
+            outcome = await self._attempt(tool, known.args, known.key) or self._too_late(tool)
+        elif tool.verify is not None:
+            happened = await tool.verify(known.args, known.key)
+            outcome = (
+                Outcome(happened, "completed")
+                if happened is not None
+                else await self._attempt(tool, known.args, known.key)
+                or Outcome(UNKNOWN_OUTCOME, "unknown")
+            )
+        else:
+            status: CallStatus = "unknown" if tool.when_unknown == "ask" else "failed"
+            outcome = Outcome(UNKNOWN_OUTCOME, status)
+        return await self._finish(call, outcome)
+
+    async def _finish(self, call: ToolCall, outcome: Outcome) -> Outcome:
+        event = "surfaced" if outcome.status == "unknown" else "finished"
+        facts = {"call": call.id, "tool": call.name, "args": call.args}
+        await self._backlog.write(
+            "call.finish",
+            lambda: self._store.finish_call(call.id, outcome.status, outcome.text),
+            then=lambda: self._tell(event, facts),
+        )
+        return await self._told(call, outcome)
+
+    async def _told(self, call: ToolCall, outcome: Outcome) -> Outcome:
+        if outcome.status == "completed":
+            await self._hooks.fire(hooks.PostToolUse(call.name, call.args, outcome.text, call.id))
+        else:
+            log.warning("tool.failed", tool=call.name, error=outcome.text)
+            failure = hooks.PostToolUseFailure(call.name, call.args, outcome.text, call.id)
+            await self._hooks.fire(failure)
+        return outcome
+
+    async def _attempt(self, tool: Tool, args: dict[str, Any], key: str) -> Outcome | None:
+        """None when the deadline passed: the tool may have done it or not."""
+        try:
+            return Outcome(await self._in_time(tool, tool.run(args, key)), "completed")
+        except TimeoutError:
+            return None
+        except Exception as error:  # noqa: BLE001 - the model reasons about a tool's errors
+            return Outcome(f"error: {type(error).__name__}: {error}", "failed")
+
+    async def _in_time(self, tool: Tool, running: Awaitable[str]) -> str:
+        return await asyncio.wait_for(running, self._limit(tool))
+
+    def _limit(self, tool: Tool) -> float | None:
+        return tool.deadline if tool.deadline is not None else self._deadline
+
+    def _too_late(self, tool: Tool) -> Outcome:
+        return Outcome(f"error: no answer within {self._limit(tool)} s", "failed")

@@ -5,6 +5,10 @@
 A line is written with one write(2) and synced before it counts. A crash can therefore leave one
 unfinished line at the end, and nothing else: opening cuts it off. Any other damage did not come
 from a crash of ours; it is reported with file and line, and the file is left as it is.
+
+When a write or a sync fails, nobody knows what is in the file beyond the last line that counted: before
+the next line is written, the rest is cut off. A failed sync is never repeated on the same bytes: the
+kernel may have dropped them and call the file clean.
 """
 
 from __future__ import annotations
@@ -33,6 +37,8 @@ class EventLog:
         if created:
             _sync_directory(path.parent)
         self.events = self._recover()
+        self._good_size = os.fstat(self._fd).st_size  # up to here every line counts
+        self._doubtful = False  # whether something may lie beyond
 
     def close(self) -> None:
         os.close(self._fd)
@@ -47,10 +53,15 @@ class EventLog:
         return seq
 
     def _write(self, line: bytes) -> None:
+        if self._doubtful:
+            os.ftruncate(self._fd, self._good_size)
+        self._doubtful = True
         written = os.write(self._fd, line)
         if written != len(line):
             raise OSError(f"{self._path}: wrote {written} of {len(line)} bytes")
         os.fsync(self._fd)
+        self._doubtful = False
+        self._good_size += len(line)
 
     def _recover(self) -> list[dict[str, Any]]:
         content = self._path.read_bytes()

@@ -1,4 +1,4 @@
-"""What is said in a conversation."""
+"""What is said in a conversation, and what is kept beside it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,66 @@ class ToolCall(msgspec.Struct, frozen=True):
     args: dict[str, Any]
 
 
+class Reasoning(msgspec.Struct, frozen=True):
+    """What the model thought aloud; the metadata are the provider's, and opaque."""
+
+    text: str
+    metadata: dict[str, Any] = {}
+
+
 class Message(msgspec.Struct, frozen=True):
-    """`calls` belong to an assistant message, `call_id` and `tool` to a tool's result."""
+    """Text, tool calls and reasoning of an assistant; `call_id`, `tool` and `is_error` of a result.
+
+    There is no system message: a system prompt is made anew for each call of the model.
+    """
 
     role: Role
     content: str
     calls: tuple[ToolCall, ...] = ()
     call_id: str | None = None
     tool: str | None = None
+    is_error: bool = False
+    reasoning: tuple[Reasoning, ...] = ()
 
 
-def idempotency_key(session: str, call: ToolCall) -> str:
+class StoredMessage(msgspec.Struct, frozen=True):
+    """A message as it lies in the store."""
+
+    id: int
+    turn: int
+    created_at: int  # seconds since the epoch
+    message: Message
+
+
+class Step(msgspec.Struct, frozen=True):
+    text: str
+    done: bool = False
+    postcondition: str = ""
+    evidence: str = ""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    steps: tuple[Step, ...] = ()
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """What was spent, and what may be (None: as much as it takes)."""
+
+    spent_tokens: int = 0
+    limit_tokens: int | None = None
+
+    @property
+    def exhausted(self) -> bool:
+        return self.limit_tokens is not None and self.spent_tokens >= self.limit_tokens
+
+
+def idempotency_key(session: str, tool: str, args: dict[str, Any]) -> str:
     """The same for the same intent: session, tool and canonical arguments."""
-    canonical = json.dumps([session, call.name, call.args], sort_keys=True, separators=(",", ":"))
+    canonical = json.dumps([session, tool, args], sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
+
+
+def unanswered(conversation: list[Message]) -> list[ToolCall]:
+    """Calls without a result: a provider refuses such a conversation for ever."""
+    answered = {message.call_id for message in conversation if message.role == "tool"}
+    return [c for message in conversation for c in message.calls if c.id not in answered]

@@ -5,11 +5,13 @@ things that happened, and recovery only has to add them:
 
     1. Opening the event log cuts off an unfinished last line (G6).
     2. The log is told what it missed: that the last run started, and the last turn it completed.
-    3. The last run gets its end: `run.completed` if the store says so, else, if it belongs to an
-       older boot, its one `run.interrupted` (G7): in the log first, then in its row. A crash in
-       between repeats the step, and the log is asked before it is written to again.
+    3. The last run gets its end: what the store says, else, if it belongs to an older boot, its one
+       `run.interrupted` (G7): in the log first, then in its row. A crash in between repeats the
+       step, and the log is asked before it is written to again.
     4. Messages beyond the last checkpoint are removed (G2). What an incomplete turn has decided or
-       done is in the journal, from which the agent carries it on (G3, G4).
+       done is in the journal, from which the agent carries it on (G3, G4). Without a checkpoint there
+       is nothing to go back to: all messages stay, and calls that an older release left without a
+       result get one that says so.
 """
 
 from __future__ import annotations
@@ -17,8 +19,11 @@ from __future__ import annotations
 from typing import Any
 
 from reference_agent.log import EventLog
+from reference_agent.messages import Message, unanswered
 from reference_agent.store import SessionStore
-from reference_agent.store.sqlite import Run
+from reference_agent.store.sqlite import Run, RunStatus
+
+NO_RESULT = "error: no result was recorded"
 
 
 class Recovery:
@@ -33,20 +38,36 @@ class Recovery:
             run, status = last
             self._log_once("run.started", run_id=run.run_id, request_id=run.request_id)
             await self._log_last_turn()
-            if status == "completed":
-                self._log_once("run.completed", run_id=run.run_id)
-            elif status == "running" and run.boot_id != self._boot:
-                await self._interrupt(run)
-        await self._store.roll_back_to(await self._store.latest_checkpoint())
+            await self._end(run, status)
+        await self._roll_back(repair=last is None)
 
     async def _log_last_turn(self) -> None:
-        turn = (await self._store.latest_checkpoint()).turn
-        if turn:
-            self._log_once("turn.completed", turn=turn)
+        checkpoint = await self._store.latest_checkpoint()
+        if checkpoint:
+            self._log_once("turn.completed", turn=checkpoint.turn)
+
+    async def _end(self, run: Run, status: RunStatus) -> None:
+        if status in ("completed", "failed"):
+            self._log_once(f"run.{status}", run_id=run.run_id)
+        elif status == "running" and run.boot_id != self._boot:
+            await self._interrupt(run)
 
     async def _interrupt(self, run: Run) -> None:
         self._log_once("run.interrupted", run_id=run.run_id, reason="process_restart")
-        await self._store.interrupt_run(run)
+        await self._store.end_run(run, "interrupted", "process_restart")
+
+    async def _roll_back(self, *, repair: bool) -> None:
+        checkpoint = await self._store.latest_checkpoint()
+        if checkpoint:
+            await self._store.roll_back_to(checkpoint.last_msg_id)
+        elif repair:
+            await self._answer_the_unanswered()
+
+    async def _answer_the_unanswered(self) -> None:
+        stored = await self._store.messages()
+        for call in unanswered([each.message for each in stored]):
+            result = Message("tool", NO_RESULT, call_id=call.id, tool=call.name, is_error=True)
+            await self._store.add_message(result, stored[-1].turn)
 
     def _log_once(self, kind: str, **fields: Any) -> None:
         """Append the event unless the log has it already."""

@@ -1,25 +1,43 @@
-"""Tools: what the model may call, and what each can do about a call whose outcome is unknown."""
+"""Tools: what the model may call, and what each can do about a call whose outcome is unknown.
+
+| a pending call of a tool that      | is settled by                                               |
+|------------------------------------|-------------------------------------------------------------|
+| only reads                         | running it: nothing was changed                             |
+| is `repeatable`                    | running it again under the same key, which the service knows|
+| has `verify`                       | asking whether it happened; if it did not, running it       |
+| has neither, `when_unknown="fail"` | a failed result: the model decides what to do               |
+| has neither, `when_unknown="ask"`  | a failed result, and an open question to the user           |
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
+
+from reference_agent.providers.base import ToolSpec
 
 Args = dict[str, Any]
 Run = Callable[[Args, str], Awaitable[str]]  # (args, idempotency key) -> result
 Verify = Callable[[Args, str], Awaitable[str | None]]  # the result if it happened, else None
+Key = Callable[[Args, str], str]  # (args, call id) -> what makes two calls the same
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
-    """`repeatable`: the service behind it honours the key, so that running it again is harmless."""
+    """`key` replaces the default, under which two calls with the same arguments are one: a tool that
+    means every call may take the call's id as its key."""
 
     name: str
     run: Run
+    description: str = ""
+    parameters: dict[str, Any] = {}
     mutating: bool = False
     repeatable: bool = False
     verify: Verify | None = None
+    key: Key | None = None
+    when_unknown: Literal["fail", "ask"] = "ask"
+    deadline: float | None = None  # seconds; None: the agent's
 
 
 class Toolbox:
@@ -28,3 +46,7 @@ class Toolbox:
 
     def find(self, name: str) -> Tool | None:
         return self._tools.get(name)
+
+    def specs(self) -> list[ToolSpec]:
+        """The tools as a model sees them."""
+        return [ToolSpec(t.name, t.description, t.parameters) for t in self._tools.values()]

@@ -1,47 +1,111 @@
 """The reference agent as a target: its tools act on the World, its promises become acks.
 
 Runs inside the target's process, so it imports only the agent and what is in the standard library.
+What a workload may say:
+
+    requests   what is asked, with the script of the model that answers
+    options    cadence, budget, retries: `reference_agent.agent.Options`
+    fickle     whether the model answers differently in every life
+    failures   {turn: [statuses]} of the model, before it answers
+    old        a database of the version before, to be upgraded by the first life
 """
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from chaoskit.inside import Life
-from reference_agent.agent import Agent
+from reference_agent.agent import Agent, Options
 from reference_agent.ids import ids_from
-from reference_agent.model import ScriptedModel
+from reference_agent.messages import Message, unanswered
+from reference_agent.providers.base import Answer, ModelError, TextDelta, ToolSpec, can_pass
+from reference_agent.providers.scripted import ScriptedProvider
+from reference_agent.store import schema
 from reference_agent.tools import Args, Tool, Toolbox
 from scenarios import inloop
 
 SESSION = "session"
 
 
-async def main(life: Life) -> None:
+def main(life: Life) -> None:
     """Open (and so recover) the agent, ask everything that there is to ask, and look at the result."""
+    inloop.run(_main(life))
+
+
+async def _main(life: Life) -> None:
+    if life.number == 0 and "old" in life.workload:
+        make_old_database(life.directory / "sessions.db", life.workload["old"])
     agent = await open_agent(life)
     if life.number:
         life.probe("recovered", **observe(life.directory))
     for number, request in enumerate(life.workload["requests"]):
         with life.operation("say", request=number) as operation:
             operation.result = await agent.say(request["content"], request_id=f"request-{number}")
+    await agent.catch_up()
+    status = await agent.status()
     await agent.close()
-    life.probe("end", **observe(life.directory))
+    questions = [[call.tool, call.args] for call in status.open_questions]
+    # With a failing disk the agent goes on, but claims nothing; then this is not the end of the story.
+    if status.degraded:
+        life.probe("degraded", waiting=status.waiting, error=status.last_error)
+    else:
+        life.probe("end", questions=questions, **observe(life.directory))
 
 
 async def open_agent(life: Life) -> Agent:
+    options = msgspec.convert(life.workload.get("options", {}), Options)
     return await Agent.open(
         life.directory,
         session=SESSION,
-        model=ScriptedModel(life.workload["requests"]),
+        provider=WatchedProvider(life),
         toolbox=toolbox(life),
         new_id=ids_from(f"{life.seed}/{life.number}"),
         clock=life.now,
         tell=lambda name, facts: life.ack(name, **facts),
+        options=options,
         connect=inloop.connect,
     )
+
+
+class WatchedProvider:
+    """The scripted model; tells the harness each time that it is asked, and of what state."""
+
+    name = "scripted"
+    model = "scripted-1"
+
+    def __init__(self, life: Life) -> None:
+        work = life.workload
+        self._life = life
+        self._failures = {
+            int(turn): statuses for turn, statuses in work.get("failures", {}).items()
+        }
+        fickle = f"{life.seed}/{life.number}" if work.get("fickle") else None
+        self._model = ScriptedProvider(work.get("script", work["requests"]), fickle=fickle)
+
+    async def complete(
+        self, conversation: Sequence[Message], *, system: str, tools: Sequence[ToolSpec]
+    ) -> Answer:
+        turn = 1 + sum(message.role == "assistant" for message in conversation)
+        orphans = [call.id for call in unanswered(list(conversation))]
+        self._life.probe("asked", turn=turn, orphans=orphans)
+        # How often it was asked is known outside: a model's troubles do not end with our process.
+        asked = self._life.call("model", "ask", turn=turn)["times"]
+        failures = self._failures.get(turn, [])
+        if asked <= len(failures):
+            status = failures[asked - 1]
+            raise ModelError(f"HTTP {status}", retryable=can_pass(status), status=status)
+        return await self._model.complete(conversation, system=system, tools=tools)
+
+    def stream(
+        self, conversation: Sequence[Message], *, system: str, tools: Sequence[ToolSpec]
+    ) -> AsyncIterator[TextDelta | Answer]:
+        return self._model.stream(conversation, system=system, tools=tools)
 
 
 def toolbox(life: Life) -> Toolbox:
@@ -58,26 +122,72 @@ def toolbox(life: Life) -> Toolbox:
         found = life.call("mail", "happened", key=key)
         return f"sent, {found['receipt']}" if found else None
 
+    async def post(args: Args, key: str) -> str:  # noqa: ARG001 - the board knows no keys
+        return f"posted, {life.call('board', 'post', **args)['receipt']}"
+
+    async def fail(args: Args, key: str) -> str:  # noqa: ARG001
+        raise ValueError(args["reason"])
+
+    async def hang(args: Args, key: str) -> str:  # noqa: ARG001
+        await asyncio.Event().wait()
+        return "never"
+
+    async def big(args: Args, key: str) -> str:  # noqa: ARG001
+        return "x" * args["size"]
+
     return Toolbox([
         Tool(name="lookup", run=lookup),
         Tool(name="pay", run=pay, mutating=True, repeatable=True),
         Tool(name="mail", run=mail, mutating=True, verify=was_mailed),
+        Tool(name="post", run=post, mutating=True),
+        Tool(name="tip", run=pay, mutating=True, repeatable=True, key=lambda _args, call_id: call_id),
+        Tool(name="fail", run=fail),
+        Tool(name="hang", run=hang, deadline=30.0),
+        Tool(name="big", run=big),
     ])  # fmt: skip
+
+
+def make_old_database(path: Path, messages: list[list[Any]]) -> None:
+    """What an older release left behind: no checkpoints, no attempts. Durable before we begin."""
+    db = sqlite3.connect(path)
+    db.executescript(schema.V1)
+    db.execute(
+        "INSERT INTO sessions VALUES (?, 'agent', 'old-model', 'old-provider', 1)", (SESSION,)
+    )
+    for turn, (role, content, calls) in enumerate(messages):
+        db.execute(
+            "INSERT INTO messages (session_id, agent_id, turn, role, content, tool_args, created_at)"
+            " VALUES (?, 'agent', ?, ?, ?, ?, 1)", (SESSION, turn // 2, role, content, calls),
+        )  # fmt: skip
+    db.execute(
+        "INSERT INTO errors VALUES (NULL, ?, 'agent', 0, 'llm_stream', 'old', 1)", (SESSION,)
+    )
+    db.execute("PRAGMA user_version = 1")
+    db.commit()
+    db.close()
 
 
 def observe(directory: Path) -> dict[str, Any]:
     """What is on disk, read without any of the agent's own code."""
     db = sqlite3.connect(f"file:{directory / 'sessions.db'}?mode=ro", uri=True)
     try:
-        messages = db.execute(
-            "SELECT role, content, tool_args FROM messages ORDER BY id"
-        ).fetchall()
+        query = "SELECT role, content, tool_args FROM messages ORDER BY id"
+        messages = db.execute(query).fetchall()
         answers = db.execute("SELECT request_id, answer FROM requests ORDER BY rowid").fetchall()
+        found = db.execute(
+            "SELECT MAX(last_msg_id), MAX(version), COUNT(*) FROM checkpoints"
+        ).fetchone()
+        usage = db.execute("SELECT turn, input_tokens + output_tokens FROM token_usage").fetchall()
+        errors = db.execute("SELECT turn, attempt FROM errors ORDER BY id").fetchall()
     finally:
         db.close()
     log = directory / f"{SESSION}.messages.jsonl"
     return {
         "messages": messages,
         "answers": dict(answers),
+        "checkpoint": found[0],
+        "versions": list(found[1:]),
+        "usage": usage,
+        "errors": errors,
         "log": log.read_bytes().decode(errors="replace").splitlines(keepends=True),
     }

@@ -1,15 +1,18 @@
-"""aiosqlite in the event loop's own thread: the same calls in the same order, every time.
+"""What makes an asyncio program repeatable: SQLite in the loop's own thread, and a virtual clock.
 
 aiosqlite hands each call to a thread through a queue. When it answers depends on the machine's mood,
 and a call costs two switches between threads, which is most of what it costs. Here the call is made at
 once. The agent's code does not change, nor what reaches the disk; what is lost is that the loop goes on
 while SQLite works, which a crash test does not need.
+
+The virtual loop never waits: when nothing is ready, its clock jumps to the next timer. A tool that
+hangs until its deadline, and a retry that waits for a minute, take no time at all.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import aiosqlite
@@ -46,3 +49,23 @@ def connect(database: Any, **options: Any) -> aiosqlite.Connection:
     connection._tx = _AtOnce()  # type: ignore[assignment]
     connection._thread = _NoThread()  # type: ignore[assignment]
     return connection
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        super().__init__()
+        self._jumped = 0.0
+
+    def time(self) -> float:
+        return self._jumped
+
+    def _run_once(self) -> None:
+        ready, scheduled = self._ready, self._scheduled  # type: ignore[attr-defined]
+        if not ready and scheduled:
+            self._jumped = max(self._jumped, scheduled[0].when())
+        super()._run_once()  # type: ignore[misc]
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(main)

@@ -8,20 +8,25 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from reference_agent import log
+from reference_agent import agent, calls, log
 from reference_agent.agent import Agent
-from reference_agent.calls import ToolRunner
+from reference_agent.backlog import FAILURES, Backlog, Operation, Then, nothing
+from reference_agent.calls import UNKNOWN_OUTCOME, Outcome, ToolRunner
 from reference_agent.log import EventLog
 from reference_agent.messages import Message, ToolCall
 from reference_agent.recovery import Recovery
-from reference_agent.store import SessionStore
-from reference_agent.store.sqlite import Checkpoint, Run
+from reference_agent.store import SessionStore, schema
+from reference_agent.store.database import Database
+from reference_agent.store.sqlite import RecordedCall, Run
 from reference_agent.tools import Tool
 
 
 def replace(place: Any, name: str, piece: Any) -> None:
     assert hasattr(place, name), f"{place} has no {name} any more: this mutant mutates nothing"
     setattr(place, name, piece)
+
+
+# --- recovery
 
 
 def refuses_to_resume() -> None:
@@ -32,7 +37,7 @@ def refuses_to_resume() -> None:
 
 
 def keeps_partial_turn() -> None:
-    async def roll_back_to(self: SessionStore, checkpoint: Checkpoint) -> None:
+    async def roll_back_to(self: SessionStore, last_msg_id: int) -> None:
         pass
 
     replace(SessionStore, "roll_back_to", roll_back_to)
@@ -41,35 +46,10 @@ def keeps_partial_turn() -> None:
 def rollback_off_by_one() -> None:
     sound = SessionStore.roll_back_to
 
-    async def roll_back_to(self: SessionStore, checkpoint: Checkpoint) -> None:
-        await sound(self, Checkpoint(checkpoint.turn, checkpoint.last_msg_id + 1))
+    async def roll_back_to(self: SessionStore, last_msg_id: int) -> None:
+        await sound(self, last_msg_id + 1)
 
     replace(SessionStore, "roll_back_to", roll_back_to)
-
-
-def intent_after_effect() -> None:
-    async def mutate(self: ToolRunner, tool: Tool, call: ToolCall, key: str) -> str:
-        known = await self._store.call(key)
-        if known and known.result is not None:
-            return known.result
-        content = await self._attempt(tool, call, key)
-        await self._store.issue_call(key, call)
-        await self._store.finish_call(key, "completed", content)
-        return content
-
-    replace(ToolRunner, "_mutate", mutate)
-
-
-def forgets_pending() -> None:
-    replace(ToolRunner, "_settle", ToolRunner._execute)
-
-
-def ignores_completed() -> None:
-    async def mutate(self: ToolRunner, tool: Tool, call: ToolCall, key: str) -> str:
-        await self._store.issue_call(key, call)
-        return await self._execute(tool, call, key)
-
-    replace(ToolRunner, "_mutate", mutate)
 
 
 def interrupts_twice() -> None:
@@ -94,6 +74,142 @@ def interrupts_completed() -> None:
     replace(Recovery, "recover", recover)
 
 
+def half_migration() -> None:
+    """Each statement is a transaction of its own; a crash leaves some of them."""
+
+    async def migrate(self: Database, path: Any) -> None:
+        (version,) = await self.one("PRAGMA user_version")
+        if version == schema.VERSION:
+            return
+        for step in schema.MIGRATIONS[version:]:
+            for statement in step.split(";")[:-1]:
+                await self.write("schema.migrate", statement)
+        await self.execute(f"PRAGMA user_version = {schema.VERSION}")
+
+    replace(Database, "_migrate", migrate)
+
+
+# --- calls
+
+
+def intent_after_effect() -> None:
+    async def mutate(self: ToolRunner, tool: Tool, call: ToolCall, key: str) -> Outcome:
+        done = await self._store.completed_call(key)
+        if done:
+            return Outcome(done.result or "", "completed")
+        outcome = await self._attempt(tool, call.args, key) or Outcome(UNKNOWN_OUTCOME, "unknown")
+        await self._store.issue_call(call, key)
+        return await self._finish(call, outcome)
+
+    replace(ToolRunner, "_mutate", mutate)
+
+
+def forgets_pending() -> None:
+    async def settle(self: ToolRunner, tool: Tool, known: RecordedCall) -> Outcome:
+        call = ToolCall(known.call_id, known.tool, known.args)
+        outcome = await self._attempt(tool, known.args, known.key)
+        return await self._finish(call, outcome or Outcome(UNKNOWN_OUTCOME, "unknown"))
+
+    replace(ToolRunner, "_settle", settle)
+
+
+def ignores_completed() -> None:
+    async def outcome(self: ToolRunner, call: ToolCall) -> Outcome:
+        tool = self._toolbox.find(call.name)
+        assert tool is not None
+        return await self._begin(tool, call)
+
+    async def mutate(self: ToolRunner, tool: Tool, call: ToolCall, key: str) -> Outcome:
+        await self._store.issue_call(call, key)
+        done = await self._attempt(tool, call.args, key) or Outcome(UNKNOWN_OUTCOME, "unknown")
+        return await self._finish(call, done)
+
+    replace(ToolRunner, "_outcome", outcome)
+    replace(ToolRunner, "_mutate", mutate)
+
+
+def key_without_arguments() -> None:
+    replace(calls, "idempotency_key", lambda session, tool, _args: f"{session}/{tool}")
+
+
+def never_asks_the_user() -> None:
+    sound = ToolRunner._finish
+
+    async def finish(self: ToolRunner, call: ToolCall, outcome: Outcome) -> Outcome:
+        if outcome.status == "unknown":
+            outcome = Outcome("error: it failed", "failed")
+        return await sound(self, call, outcome)
+
+    replace(ToolRunner, "_finish", finish)
+
+
+# --- decisions
+
+
+def asks_again() -> None:
+    async def decision(self: SessionStore, turn: int) -> None:
+        await self._db.execute("DELETE FROM decisions WHERE turn = ?", turn)
+        await self._db.execute("DELETE FROM token_usage WHERE turn = ?", turn)
+
+    replace(SessionStore, "decision", decision)
+
+
+def leaves_orphans() -> None:
+    """Takes a turn as complete when its first result is there."""
+    replace(agent, "unanswered", lambda _conversation: [])
+    sound = Agent._carry_out
+
+    async def carry_out(self: Agent, decision: Message, turn: int) -> None:
+        if any(message.role == "tool" for message in self._said_in(turn)):
+            return
+        await sound(self, Message("assistant", "", decision.calls[:1]), turn)
+
+    replace(Agent, "_carry_out", carry_out)
+
+
+def counts_usage_twice() -> None:
+    sound = SessionStore.decision
+
+    async def decision(self: SessionStore, turn: int) -> Message | None:
+        known = await sound(self, turn)
+        if known:
+            await self._db.execute(
+                "INSERT INTO token_usage SELECT NULL, session_id, agent_id, turn, input_tokens,"
+                " output_tokens, created_at FROM token_usage WHERE turn = ? LIMIT 1", turn,
+            )  # fmt: skip
+        return known
+
+    replace(SessionStore, "decision", decision)
+
+
+def forgets_attempts() -> None:
+    replace(agent, "_next_attempt", lambda _made, _options: 0)
+
+
+def version_by_turn() -> None:
+    sound = SessionStore.write_checkpoint
+
+    async def write_checkpoint(self: SessionStore, turn: int, *rest: Any) -> int:
+        await sound(self, turn, *rest)
+        await self._db.execute("UPDATE checkpoints SET version = ? WHERE turn = ?", turn, turn)
+        return turn
+
+    replace(SessionStore, "write_checkpoint", write_checkpoint)
+
+
+def early_checkpoint() -> None:
+    async def take_turn(self: Agent, turn: int, watch: Any) -> None:
+        decision = await self._decide(turn, watch)
+        await self._add(decision, turn)
+        await self._complete_turn(turn, final=not decision.calls)
+        await self._carry_out(decision, turn)
+
+    replace(Agent, "_take_turn", take_turn)
+
+
+# --- the log and the disk
+
+
 def buffered_log() -> None:
     sound = EventLog._write
     pending: list[bytes] = []
@@ -116,21 +232,16 @@ def reuses_seq() -> None:
     replace(EventLog, "_recover", lambda _self: [])
 
 
-def early_checkpoint() -> None:
-    async def take_turn(self: Agent, turn: int, conversation: list[Message]) -> list[Message]:
-        decision = await self._decide(turn, conversation)
-        await self._store.add_message(decision, turn)
-        await self._complete_turn(turn, len(conversation) + 1)
-        said = [decision]
-        for call in decision.calls:
-            said.append(await self._runner.run(call))
-            await self._store.add_message(said[-1], turn)
-        return said
+def claims_while_degraded() -> None:
+    async def write(self: Backlog, name: str, operation: Operation, then: Then = nothing) -> bool:
+        try:
+            await operation()
+        except FAILURES:
+            pass
+        then()
+        return True
 
-    replace(Agent, "_take_turn", take_turn)
-
-
-# --- what only a loss of power can see
+    replace(Backlog, "write", write)
 
 
 def unsynced_log() -> None:
@@ -160,11 +271,10 @@ def unsynced_directory() -> None:
 
 
 def synchronous_normal() -> None:
-    sound = SessionStore.open
+    sound = Database._prepare
 
-    async def open_store(*args: Any) -> SessionStore:
-        store = await sound(*args)
-        await store._db.execute("PRAGMA synchronous = NORMAL")
-        return store
+    async def prepare(self: Database, path: Any) -> None:
+        await sound(self, path)
+        await self.execute("PRAGMA synchronous = NORMAL")
 
-    replace(SessionStore, "open", open_store)
+    replace(Database, "_prepare", prepare)

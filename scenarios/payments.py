@@ -1,8 +1,10 @@
 """`payments`: an agent pays invoices and writes mails, in several requests of several turns each.
 
 Looking up a customer only reads. Paying acts on a service that honours idempotency keys. Mailing
-acts on one that does not, but can say whether a mail went out. A crash anywhere must leave every
-invoice paid once, every mail sent once, and the same conversation as if nothing had happened.
+acts on one that does not, but can say whether a mail went out. Posting acts on one that does neither:
+exactly once is impossible there, so it must be at most once, and the open question goes to the user.
+A crash anywhere must leave every invoice paid once, every mail sent once, and the same conversation as
+if nothing had happened, but for such a question.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Any
 from chaoskit.model import Scenario, Service, Target
 from scenarios.mutants import AGENT_MUTANTS
 
-REQUESTS = 3
+REQUESTS = 2
 
 
 def workload(seed: int) -> dict[str, Any]:
@@ -35,6 +37,7 @@ def _request(fake: Any) -> dict[str, Any]:
                 {"tool": "pay", "args": {"to": name, "cents": cents}},
             ],
             [{"tool": "mail", "args": {"to": mail, "text": fake.sentence()}}],
+            [{"tool": "post", "args": {"note": f"{name} was paid"}}],
         ],
         "answer": f"{name} has been paid.",
     }
@@ -46,10 +49,12 @@ SCENARIO = Scenario(
     target=Target(
         entry="scenarios.agent_target:main",
         # What the entry imports anyway on its first await, imported once instead.
-        preload=("aiosqlite", "encodings.idna"),
+        preload=("aiosqlite", "encodings.idna", "tenacity"),
     ),
     workload=workload,
     services=(
+        Service(name="model"),
+        Service(name="board"),
         Service(name="payments", honours_keys=True),
         Service(name="mail", verifiable=True),
     ),
@@ -59,6 +64,8 @@ SCENARIO = Scenario(
         "exactly-once",
         "single-interruption",
         "prefix-log",
+        "model-calls",
+        "bookkeeping",
         "crash-equivalence",
     ),
     mutants=AGENT_MUTANTS,

@@ -1,23 +1,87 @@
-"""The tables. Times are whole seconds since the epoch; JSON is what msgspec writes.
+"""The tables, version by version. Times are whole seconds since the epoch.
 
-sessions, messages and checkpoints are the conversation; requests and runs are what was asked and
-who tried to do it; decisions and tool_calls are the journal from which an incomplete turn is
-carried on (G3, G4).
+Version 1 is what older releases left behind: sessions, messages, token_usage and errors. Version 2
+adds checkpoints, the attempt number of an error, and the journal from which an incomplete turn is
+carried on: requests and runs (what was asked, and who tried to do it), decisions (what the model
+said), tool_calls (what was done about it). A database is brought up to date when it is opened, in one
+transaction: after a crash it is as it was, or as it should be.
+
+A checkpoint is a pointer, not a copy: version v of a transcript is every message up to its
+`last_msg_id`. Messages are never changed and only removed beyond the last checkpoint, so every version
+stays loadable, and a checkpoint costs the same at turn 1,000 as at turn 10. Plans are kept by their
+hash, for the same reason.
 """
 
-VERSION = 1
-
-TABLES = """
+V1 = """
 CREATE TABLE sessions (
     id         TEXT PRIMARY KEY,
     agent_id   TEXT NOT NULL,
+    model      TEXT NOT NULL,
+    provider   TEXT NOT NULL,
     created_at INTEGER NOT NULL
+);
+CREATE TABLE messages (
+    id           INTEGER PRIMARY KEY AUTOINCREMENT,
+    session_id   TEXT NOT NULL REFERENCES sessions(id),
+    agent_id     TEXT NOT NULL,
+    turn         INTEGER NOT NULL,
+    role         TEXT NOT NULL,
+    content      TEXT NOT NULL,
+    tool_call_id TEXT,
+    tool_name    TEXT,
+    tool_args    TEXT,  -- the calls of an assistant message, as JSON
+    created_at   INTEGER NOT NULL
+);
+CREATE TABLE token_usage (
+    id            INTEGER PRIMARY KEY AUTOINCREMENT,
+    session_id    TEXT NOT NULL REFERENCES sessions(id),
+    agent_id      TEXT NOT NULL,
+    turn          INTEGER NOT NULL,
+    input_tokens  INTEGER NOT NULL,
+    output_tokens INTEGER NOT NULL,
+    created_at    INTEGER NOT NULL
+);
+CREATE TABLE errors (
+    id         INTEGER PRIMARY KEY AUTOINCREMENT,
+    session_id TEXT NOT NULL REFERENCES sessions(id),
+    agent_id   TEXT NOT NULL,
+    turn       INTEGER NOT NULL,
+    context    TEXT NOT NULL,
+    message    TEXT NOT NULL,
+    created_at INTEGER NOT NULL
+);
+"""
+
+V2 = """
+ALTER TABLE errors ADD COLUMN attempt INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE messages ADD COLUMN is_error INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE messages ADD COLUMN reasoning TEXT;
+ALTER TABLE sessions ADD COLUMN scratchpad TEXT;
+CREATE INDEX messages_of ON messages (session_id, id);
+CREATE INDEX usage_of ON token_usage (session_id, turn);
+CREATE INDEX errors_of ON errors (session_id, turn);
+CREATE TABLE checkpoints (
+    id           INTEGER PRIMARY KEY AUTOINCREMENT,
+    session_id   TEXT NOT NULL REFERENCES sessions(id),
+    agent_id     TEXT NOT NULL,
+    turn         INTEGER NOT NULL,
+    version      INTEGER NOT NULL,
+    last_msg_id  INTEGER NOT NULL,  -- every message up to this one is complete
+    plan         TEXT,              -- its hash in plans
+    spent_tokens INTEGER NOT NULL,
+    limit_tokens INTEGER,
+    created_at   INTEGER NOT NULL,
+    UNIQUE (session_id, version)
+);
+CREATE TABLE plans (
+    hash    TEXT PRIMARY KEY,
+    content TEXT NOT NULL
 );
 CREATE TABLE requests (
     session_id TEXT NOT NULL REFERENCES sessions(id),
     request_id TEXT NOT NULL,
     content    TEXT NOT NULL,
-    first_turn INTEGER NOT NULL,  -- a checkpoint of this turn or later contains the user's message
+    first_turn INTEGER NOT NULL,  -- the turn that begins with the user's message
     answer     TEXT,              -- set when the request is fulfilled
     PRIMARY KEY (session_id, request_id)
 );
@@ -26,27 +90,11 @@ CREATE TABLE runs (
     session_id TEXT NOT NULL REFERENCES sessions(id),
     request_id TEXT NOT NULL,
     boot_id    TEXT NOT NULL,
-    status     TEXT NOT NULL CHECK (status IN ('running', 'completed', 'interrupted')),
+    status     TEXT NOT NULL CHECK (status IN ('running', 'completed', 'failed', 'interrupted')),
+    reason     TEXT,
     started_at INTEGER NOT NULL
 );
-CREATE TABLE messages (
-    id           INTEGER PRIMARY KEY AUTOINCREMENT,
-    session_id   TEXT NOT NULL REFERENCES sessions(id),
-    turn         INTEGER NOT NULL,
-    role         TEXT NOT NULL,
-    content      TEXT NOT NULL,
-    tool_call_id TEXT,
-    tool_name    TEXT,
-    tool_args    TEXT,             -- the calls of an assistant message
-    created_at   INTEGER NOT NULL
-);
-CREATE TABLE checkpoints (
-    id          INTEGER PRIMARY KEY AUTOINCREMENT,
-    session_id  TEXT NOT NULL REFERENCES sessions(id),
-    turn        INTEGER NOT NULL,
-    last_msg_id INTEGER NOT NULL,  -- every message up to this one is complete
-    created_at  INTEGER NOT NULL
-);
+CREATE INDEX runs_of ON runs (session_id);
 CREATE TABLE decisions (
     session_id TEXT NOT NULL REFERENCES sessions(id),
     turn       INTEGER NOT NULL,
@@ -55,12 +103,18 @@ CREATE TABLE decisions (
 );
 CREATE TABLE tool_calls (
     session_id      TEXT NOT NULL REFERENCES sessions(id),
-    idempotency_key TEXT NOT NULL,
     call_id         TEXT NOT NULL,
     tool_name       TEXT NOT NULL,
-    args            TEXT NOT NULL,
-    status          TEXT NOT NULL CHECK (status IN ('issued', 'completed', 'failed')),
-    result          TEXT,
-    PRIMARY KEY (session_id, idempotency_key)
+    args_json       TEXT NOT NULL,
+    idempotency_key TEXT NOT NULL,
+    status          TEXT NOT NULL CHECK (status IN ('issued', 'completed', 'failed', 'unknown')),
+    result_text     TEXT,
+    started_at      INTEGER NOT NULL,
+    completed_at    INTEGER,
+    PRIMARY KEY (session_id, call_id)
 );
+CREATE INDEX calls_by_key ON tool_calls (session_id, idempotency_key);
 """
+
+MIGRATIONS = (V1, V2)
+VERSION = len(MIGRATIONS)

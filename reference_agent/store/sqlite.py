@@ -1,13 +1,9 @@
-"""SessionStore on SQLite: each method is one transaction, durable when it returns.
-
-WAL with synchronous=FULL: a commit is in the synced log before COMMIT returns, so that neither a
-kill nor a power loss takes back what was acknowledged (NORMAL would lose commits, never corrupt).
-"""
+"""SessionStore on SQLite: each method that writes is one transaction, durable when it returns."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,20 +11,27 @@ import aiosqlite
 import msgspec
 
 from reference_agent.ids import Clock
-from reference_agent.messages import Message, ToolCall
+from reference_agent.messages import (
+    Budget,
+    Message,
+    Plan,
+    Reasoning,
+    StoredMessage,
+    ToolCall,
+)
 from reference_agent.points import persisting
-from reference_agent.store import schema
+from reference_agent.providers.base import Usage
+from reference_agent.store.database import Connect, Database
 
-Connect = Callable[..., aiosqlite.Connection]
-CallStatus = Literal["issued", "completed", "failed"]
-RunStatus = Literal["running", "completed", "interrupted"]
+CallStatus = Literal["issued", "completed", "failed", "unknown"]
+RunStatus = Literal["running", "completed", "failed", "interrupted"]
 
 
 class Request(msgspec.Struct, frozen=True):
     request_id: str
     content: str
     first_turn: int
-    answer: str | None
+    answer: str | None = None
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -39,25 +42,44 @@ class Run(msgspec.Struct, frozen=True):
 
 class RecordedCall(msgspec.Struct, frozen=True):
     call_id: str
+    tool: str
+    args: dict[str, Any]
+    key: str
     status: CallStatus
     result: str | None
 
-    def answers(self, call: ToolCall) -> bool:
-        """What was done is never done again; what failed may be tried by a new call."""
-        return self.status == "completed" or self.call_id == call.id
 
-
-class Checkpoint(msgspec.Struct, frozen=True):
+class StoredCheckpoint(msgspec.Struct, frozen=True):
     turn: int
+    version: int
     last_msg_id: int
+    plan: str | None
+    budget: Budget
+
+
+class StoredError(msgspec.Struct, frozen=True):
+    turn: int
+    context: str
+    message: str
+    attempt: int
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """What one version of the checkpoints holds."""
+
+    version: int
+    transcript: tuple[StoredMessage, ...]
+    plan: Plan | None
+    budget: Budget
 
 
 class SessionStore:
     """The durable state of one session."""
 
-    def __init__(self, db: aiosqlite.Connection, session: str, clock: Clock) -> None:
+    def __init__(self, db: Database, session: str, agent: str, clock: Clock) -> None:
         self._db = db
         self._session = session
+        self._agent = agent
         self._clock = clock
 
     @classmethod
@@ -69,33 +91,41 @@ class SessionStore:
         clock: Clock,
         connect: Connect = aiosqlite.connect,
     ) -> SessionStore:
-        db = await connect(path, isolation_level=None)  # transactions are ours to begin
-        await db.execute("PRAGMA journal_mode = WAL")
-        await db.execute("PRAGMA synchronous = FULL")
-        store = cls(db, session, clock)
-        await store._create(agent)
-        return store
+        return cls(await Database.open(path, connect), session, agent, clock)
 
     async def close(self) -> None:
         await self._db.close()
 
-    async def _create(self, agent: str) -> None:
-        (version,) = await self._one("PRAGMA user_version")
-        if version == 0:
-            # One transaction: a crash leaves either no table at all, or all of them.
-            with persisting("schema.create"):
-                async with self._transaction():
-                    for statement in schema.TABLES.split(";")[:-1]:
-                        await self._db.execute(statement)
-                    await self._db.execute(f"PRAGMA user_version = {schema.VERSION}")
-        if not await self._one("SELECT 1 FROM sessions WHERE id = ?", self._session):
-            await self._write("session.create", "INSERT INTO sessions VALUES (?, ?, ?)",
-                              self._session, agent, self._now())  # fmt: skip
+    def _now(self) -> int:
+        return int(self._clock())
+
+    # --- the session
+
+    async def create_session(self, model: str, provider: str, scratchpad: str) -> None:
+        """Once; a session that is known keeps what it was created with."""
+        if not await self._db.one("SELECT 1 FROM sessions WHERE id = ?", self._session):
+            await self._db.write(
+                "session.create",
+                "INSERT INTO sessions (id, agent_id, model, provider, created_at, scratchpad)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
+                self._session, self._agent, model, provider, self._now(), scratchpad,
+            )  # fmt: skip
+
+    async def scratchpad(self) -> str | None:
+        row = await self._db.one("SELECT scratchpad FROM sessions WHERE id = ?", self._session)
+        return row[0] if row else None
+
+    async def sessions(self) -> list[tuple[str, int]]:
+        """Every session of this database, and how many messages it has."""
+        return [tuple(row) for row in await self._db.all(
+            "SELECT s.id, COUNT(m.id) FROM sessions s LEFT JOIN messages m ON m.session_id = s.id"
+            " GROUP BY s.id ORDER BY s.created_at, s.id"
+        )]  # fmt: skip
 
     # --- requests and runs (G1, G7)
 
     async def request(self, request_id: str) -> Request | None:
-        row = await self._one(
+        row = await self._db.one(
             "SELECT request_id, content, first_turn, answer FROM requests"
             " WHERE session_id = ? AND request_id = ?",
             self._session, request_id,
@@ -105,34 +135,35 @@ class SessionStore:
     async def start_run(self, run: Run, request: Request) -> None:
         """The request, unless it is known already, and a run for it: both or neither."""
         with persisting("run.start"):
-            async with self._transaction():
+            async with self._db.transaction():
                 await self._db.execute(
                     "INSERT OR IGNORE INTO requests VALUES (?, ?, ?, ?, NULL)",
-                    (self._session, request.request_id, request.content, request.first_turn),
-                )
+                    self._session, request.request_id, request.content, request.first_turn,
+                )  # fmt: skip
                 await self._db.execute(
-                    "INSERT INTO runs VALUES (?, ?, ?, ?, 'running', ?)",
-                    (run.run_id, self._session, run.request_id, run.boot_id, self._now()),
-                )
+                    "INSERT INTO runs VALUES (?, ?, ?, ?, 'running', NULL, ?)",
+                    run.run_id, self._session, run.request_id, run.boot_id, self._now(),
+                )  # fmt: skip
 
     async def complete_run(self, run: Run, answer: str) -> None:
         with persisting("run.complete"):
-            async with self._transaction():
+            async with self._db.transaction():
                 await self._db.execute(
                     "UPDATE requests SET answer = ? WHERE session_id = ? AND request_id = ?",
-                    (answer, self._session, run.request_id),
-                )
+                    answer, self._session, run.request_id,
+                )  # fmt: skip
                 await self._db.execute(
-                    "UPDATE runs SET status = 'completed' WHERE run_id = ?", (run.run_id,)
+                    "UPDATE runs SET status = 'completed' WHERE run_id = ?", run.run_id
                 )
 
-    async def interrupt_run(self, run: Run) -> None:
-        await self._write(
-            "run.interrupt", "UPDATE runs SET status = 'interrupted' WHERE run_id = ?", run.run_id
-        )
+    async def end_run(self, run: Run, status: RunStatus, reason: str) -> None:
+        await self._db.write(
+            "run.end", "UPDATE runs SET status = ?, reason = ? WHERE run_id = ?",
+            status, reason, run.run_id,
+        )  # fmt: skip
 
     async def last_run(self) -> tuple[Run, RunStatus] | None:
-        row = await self._one(
+        row = await self._db.one(
             "SELECT run_id, request_id, boot_id, status FROM runs"
             " WHERE session_id = ? ORDER BY rowid DESC LIMIT 1",
             self._session,
@@ -140,119 +171,223 @@ class SessionStore:
         return (Run(*row[:3]), row[3]) if row else None
 
     async def unfinished_requests(self) -> list[Request]:
-        rows = await self._db.execute_fetchall(
-            "SELECT request_id, content, first_turn, answer FROM requests"
-            " WHERE session_id = ? AND answer IS NULL ORDER BY rowid",
-            (self._session,),
+        """Accepted, not answered, and not given up."""
+        rows = await self._db.all(
+            "SELECT request_id, content, first_turn, answer FROM requests q"
+            " WHERE session_id = ? AND answer IS NULL AND NOT EXISTS ("
+            "  SELECT 1 FROM runs r WHERE r.session_id = q.session_id"
+            "  AND r.request_id = q.request_id AND r.status = 'failed')"
+            " ORDER BY rowid",
+            self._session,
         )
         return [Request(*row) for row in rows]
 
     # --- the conversation (G2)
 
-    async def messages(self) -> list[Message]:
-        rows = await self._db.execute_fetchall(
-            "SELECT role, content, tool_args, tool_call_id, tool_name FROM messages"
-            " WHERE session_id = ? ORDER BY id",
-            (self._session,),
-        )
-        return [_message(row) for row in rows]
+    async def messages(self, up_to: int | None = None) -> list[StoredMessage]:
+        """All of them, or those up to an id."""
+        rows = await self._db.all(
+            "SELECT id, turn, created_at, role, content, tool_args, tool_call_id, tool_name, is_error,"
+            " reasoning FROM messages WHERE session_id = ? AND id <= ? ORDER BY id",
+            self._session, up_to if up_to is not None else 2**62,
+        )  # fmt: skip
+        return [StoredMessage(r[0], r[1], r[2], stored_to_message(r[3:])) for r in rows]
 
     async def add_message(self, message: Message, turn: int) -> None:
+        with persisting(f"message.{message.role}"):
+            await self._insert_message(message, turn)
+
+    async def _insert_message(self, message: Message, turn: int) -> None:
         calls = msgspec.json.encode(message.calls).decode() if message.calls else None
-        await self._write(
-            f"message.{message.role}",
-            "INSERT INTO messages (session_id, turn, role, content, tool_call_id, tool_name,"
-            " tool_args, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            self._session, turn, message.role, message.content, message.call_id, message.tool,
-            calls, self._now(),
+        reasoning = msgspec.json.encode(message.reasoning).decode() if message.reasoning else None
+        await self._db.execute(
+            "INSERT INTO messages (session_id, agent_id, turn, role, content, tool_call_id,"
+            " tool_name, tool_args, created_at, is_error, reasoning)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            self._session, self._agent, turn, message.role, message.content, message.call_id,
+            message.tool, calls, self._now(), message.is_error, reasoning,
         )  # fmt: skip
 
-    async def write_checkpoint(self, turn: int) -> None:
-        await self._write(
-            "checkpoint.write",
-            "INSERT INTO checkpoints (session_id, turn, last_msg_id, created_at)"
-            " SELECT ?, ?, MAX(id), ? FROM messages WHERE session_id = ?",
-            self._session, turn, self._now(), self._session,
+    async def roll_back_to(self, last_msg_id: int) -> None:
+        """Remove, for good, what was written after a checkpoint."""
+        await self._db.write(
+            "messages.rollback", "DELETE FROM messages WHERE session_id = ? AND id > ?",
+            self._session, last_msg_id,
         )  # fmt: skip
 
-    async def latest_checkpoint(self) -> Checkpoint:
-        row = await self._one(
-            "SELECT turn, last_msg_id FROM checkpoints WHERE session_id = ?"
-            " ORDER BY id DESC LIMIT 1",
-            self._session,
+    # --- checkpoints (G2)
+
+    async def write_checkpoint(self, turn: int, plan: Plan | None, budget: Budget) -> int:
+        """The next version; cheap however long the transcript is."""
+        digest = None
+        with persisting("checkpoint.write"):
+            async with self._db.transaction():
+                if plan is not None:
+                    digest = await self._keep_plan(plan)
+                await self._db.execute(
+                    "INSERT INTO checkpoints (session_id, agent_id, turn, version, last_msg_id, plan,"
+                    " spent_tokens, limit_tokens, created_at) VALUES (?, ?, ?,"
+                    " (SELECT COALESCE(MAX(version), 0) + 1 FROM checkpoints WHERE session_id = ?),"
+                    " (SELECT MAX(id) FROM messages WHERE session_id = ?), ?, ?, ?, ?)",
+                    self._session, self._agent, turn, self._session, self._session, digest,
+                    budget.spent_tokens, budget.limit_tokens, self._now(),
+                )  # fmt: skip
+        checkpoint = await self.latest_checkpoint()
+        assert checkpoint is not None
+        return checkpoint.version
+
+    async def _keep_plan(self, plan: Plan) -> str:
+        content = msgspec.json.encode(plan)
+        digest = hashlib.blake2b(content, digest_size=16).hexdigest()
+        await self._db.execute(
+            "INSERT OR IGNORE INTO plans VALUES (?, ?)", digest, content.decode()
         )
-        return Checkpoint(*row) if row else Checkpoint(turn=0, last_msg_id=0)
+        return digest
 
-    async def roll_back_to(self, checkpoint: Checkpoint) -> None:
-        await self._write(
-            "messages.rollback",
-            "DELETE FROM messages WHERE session_id = ? AND id > ?",
-            self._session, checkpoint.last_msg_id,
+    async def latest_checkpoint(self) -> StoredCheckpoint | None:
+        return await self._checkpoint("ORDER BY version DESC LIMIT 1")
+
+    async def _checkpoint(self, which: str, *args: Any) -> StoredCheckpoint | None:
+        row = await self._db.one(
+            "SELECT turn, version, last_msg_id, plan, spent_tokens, limit_tokens"
+            f" FROM checkpoints WHERE session_id = ? {which}",
+            self._session, *args,
         )  # fmt: skip
+        if row is None:
+            return None
+        turn, version, last_msg_id, plan, spent, limit = row
+        return StoredCheckpoint(turn, version, last_msg_id, plan, Budget(spent, limit))
+
+    async def versions(self) -> list[int]:
+        rows = await self._db.all(
+            "SELECT version FROM checkpoints WHERE session_id = ? ORDER BY version", self._session
+        )
+        return [row[0] for row in rows]
+
+    async def load_version(self, version: int) -> Snapshot | None:
+        """Any version, exactly as it was; None if there is none of that number."""
+        found = await self._checkpoint("AND version = ?", version)
+        if found is None:
+            return None
+        messages = await self.messages(up_to=found.last_msg_id)
+        return Snapshot(version, tuple(messages), await self.plan(found), found.budget)
+
+    async def plan(self, checkpoint: StoredCheckpoint) -> Plan | None:
+        if checkpoint.plan is None:
+            return None
+        (content,) = await self._db.one("SELECT content FROM plans WHERE hash = ?", checkpoint.plan)
+        return msgspec.json.decode(content, type=Plan)
 
     # --- the journal (G3, G4)
 
     async def decision(self, turn: int) -> Message | None:
-        row = await self._one(
+        row = await self._db.one(
             "SELECT message FROM decisions WHERE session_id = ? AND turn = ?", self._session, turn
         )
         return msgspec.json.decode(row[0], type=Message) if row else None
 
-    async def record_decision(self, turn: int, message: Message) -> None:
-        await self._write(
-            "decision.record", "INSERT INTO decisions VALUES (?, ?, ?)",
-            self._session, turn, msgspec.json.encode(message).decode(),
+    async def record_decision(self, turn: int, message: Message, usage: Usage) -> None:
+        """What the model said and what it cost: both or neither, so nothing is counted twice."""
+        with persisting("decision.record"):
+            async with self._db.transaction():
+                await self._db.execute(
+                    "INSERT INTO decisions VALUES (?, ?, ?)",
+                    self._session, turn, msgspec.json.encode(message).decode(),
+                )  # fmt: skip
+                await self._db.execute(
+                    "INSERT INTO token_usage (session_id, agent_id, turn, input_tokens,"
+                    " output_tokens, created_at) VALUES (?, ?, ?, ?, ?, ?)",
+                    self._session, self._agent, turn, usage.input_tokens, usage.output_tokens,
+                    self._now(),
+                )  # fmt: skip
+
+    async def spent_tokens(self) -> int:
+        (spent,) = await self._db.one(
+            "SELECT COALESCE(SUM(input_tokens + output_tokens), 0) FROM token_usage"
+            " WHERE session_id = ?", self._session,
+        )  # fmt: skip
+        return int(spent)
+
+    async def add_error(self, turn: int, context: str, message: str, attempt: int) -> None:
+        await self._db.write(
+            "error.record",
+            "INSERT INTO errors (session_id, agent_id, turn, context, message, attempt, created_at)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            self._session, self._agent, turn, context, message, attempt, self._now(),
         )  # fmt: skip
 
-    async def call(self, key: str) -> RecordedCall | None:
-        row = await self._one(
-            "SELECT call_id, status, result FROM tool_calls"
-            " WHERE session_id = ? AND idempotency_key = ?",
-            self._session, key,
+    async def errors(self, turn: int | None = None) -> list[StoredError]:
+        rows = await self._db.all(
+            "SELECT turn, context, message, attempt FROM errors"
+            " WHERE session_id = ? AND (? IS NULL OR turn = ?) ORDER BY id",
+            self._session, turn, turn,
         )  # fmt: skip
-        return RecordedCall(*row) if row else None
+        return [StoredError(*row) for row in rows]
 
-    async def issue_call(self, key: str, call: ToolCall) -> None:
-        await self._write(
+    async def call(self, call_id: str) -> RecordedCall | None:
+        return await self._call("call_id = ?", call_id)
+
+    async def completed_call(self, key: str) -> RecordedCall | None:
+        return await self._call("idempotency_key = ? AND status = 'completed'", key)
+
+    async def pending_calls(self) -> list[RecordedCall]:
+        """Issued, and not known to have been done."""
+        return await self._calls("status = 'issued'")
+
+    async def open_questions(self) -> list[RecordedCall]:
+        """Calls of which nobody knows whether they were done."""
+        return await self._calls("status = 'unknown'")
+
+    async def _call(self, which: str, value: str) -> RecordedCall | None:
+        found = await self._calls(which, value)
+        return found[0] if found else None
+
+    async def _calls(self, which: str, *values: str) -> list[RecordedCall]:
+        rows = await self._db.all(
+            "SELECT call_id, tool_name, args_json, idempotency_key, status, result_text"
+            f" FROM tool_calls WHERE session_id = ? AND {which} ORDER BY rowid",
+            self._session, *values,
+        )  # fmt: skip
+        return [RecordedCall(r[0], r[1], msgspec.json.decode(r[2]), *r[3:]) for r in rows]
+
+    async def issue_call(self, call: ToolCall, key: str) -> None:
+        await self._db.write(
             "call.issue",
-            "INSERT OR REPLACE INTO tool_calls VALUES (?, ?, ?, ?, ?, 'issued', NULL)",
-            self._session, key, call.id, call.name, msgspec.json.encode(call.args).decode(),
+            "INSERT OR REPLACE INTO tool_calls VALUES (?, ?, ?, ?, ?, 'issued', NULL, ?, NULL)",
+            self._session, call.id, call.name, msgspec.json.encode(call.args).decode(), key,
+            self._now(),
         )  # fmt: skip
 
-    async def finish_call(self, key: str, status: CallStatus, result: str) -> None:
-        await self._write(
+    async def finish_call(self, call_id: str, status: CallStatus, result: str) -> None:
+        await self._db.write(
             "call.finish",
-            "UPDATE tool_calls SET status = ?, result = ?"
-            " WHERE session_id = ? AND idempotency_key = ?",
-            status, result, self._session, key,
+            "UPDATE tool_calls SET status = ?, result_text = ?, completed_at = ?"
+            " WHERE session_id = ? AND call_id = ?",
+            status, result, self._now(), self._session, call_id,
         )  # fmt: skip
 
-    # --- how all of the above reach the disk
-
-    def _now(self) -> int:
-        return int(self._clock())
-
-    async def _one(self, query: str, *args: Any) -> Any:
-        async with self._db.execute(query, args) as cursor:
-            return await cursor.fetchone()
-
-    async def _write(self, point: str, statement: str, *args: Any) -> None:
-        """One statement outside a transaction is a transaction of its own."""
-        with persisting(point):
-            await self._db.execute(statement, args)
-
-    @asynccontextmanager
-    async def _transaction(self) -> AsyncIterator[None]:
-        await self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            await self._db.execute("ROLLBACK")
-            raise
-        await self._db.execute("COMMIT")
+    async def record_reading(
+        self, call: ToolCall, key: str, status: CallStatus, result: str
+    ) -> None:
+        """A call that only read: its result, so that what follows rests on the same facts."""
+        await self._db.write(
+            "call.read",
+            "INSERT OR REPLACE INTO tool_calls VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            self._session, call.id, call.name, msgspec.json.encode(call.args).decode(), key, status,
+            result, self._now(), self._now(),
+        )  # fmt: skip
 
 
-def _message(row: Sequence[Any]) -> Message:
-    role, content, calls, call_id, tool = row
-    decoded = msgspec.json.decode(calls, type=tuple[ToolCall, ...]) if calls else ()
-    return Message(role, content, decoded, call_id, tool)
+def stored_to_message(row: Sequence[Any]) -> Message:
+    """The exact inverse of `add_message`; there is no such thing as a stored system message."""
+    role, content, calls, call_id, tool, is_error, reasoning = row
+    if role not in ("user", "assistant", "tool"):
+        raise ValueError(
+            f"expected a message of user, assistant or tool in the store, found {role!r}"
+        )
+    return Message(
+        role, content,
+        msgspec.json.decode(calls, type=tuple[ToolCall, ...]) if calls else (),
+        call_id, tool, bool(is_error),
+        msgspec.json.decode(reasoning, type=tuple[Reasoning, ...]) if reasoning else (),
+    )  # fmt: skip

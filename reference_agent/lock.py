@@ -1,0 +1,30 @@
+"""One process per session: the second is refused. The lock is the kernel's, so a kill frees it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+
+class SessionBusy(Exception):
+    """Another process has the session open."""
+
+
+class SessionLock:
+    def __init__(self, path: Path) -> None:
+        # O_CLOEXEC (Python's default) keeps a tool's child from holding the lock after we are gone.
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.read(self._fd, 20).decode(errors="replace").strip() or "unknown"
+            os.close(self._fd)
+            raise SessionBusy(
+                f"session {path.stem} is open in another process (pid {holder}): end that one first"
+            ) from None
+        os.ftruncate(self._fd, 0)
+        os.write(self._fd, str(os.getpid()).encode())
+
+    def release(self) -> None:
+        os.close(self._fd)

@@ -1,0 +1,142 @@
+"""Asking the model again, with patience, and with every failure on record.
+
+    attempt 0 ──fails──> on_failure(.., 0) ── sleep base ──> attempt 1 ──fails──> on_failure(.., 1) ── ...
+        │                                                        │
+      answer                                                   answer       ... attempt max_retries, and
+                                                                            its error is the caller's
+
+R1  Attempts are numbered 0 to `max_retries`; after attempt n the wait is base * 2^n, or what the
+    server asked for if that is longer.
+R2  `on_failure` has returned before the wait begins, for every attempt that failed, also the last
+    and also one that is not worth repeating: what it writes survives a crash during the wait. If it
+    raises, that is the outcome: an attempt that cannot be recorded is not repeated.
+R3  Only a ModelError that says so is retried. Anything else passes through, unrecorded: it is a
+    bug, or the end of the process.
+R4  Counting goes on after a crash: with `first_attempt` = the number of attempts on record, no more
+    than 1 + `max_retries` calls are made in all lives together, and no number is used twice.
+R5  A stream that failed is repeated as a whole. If some of it was shown already, `Restarted()`
+    comes before anything else is, so that nobody reads the beginning twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import msgspec
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
+
+from reference_agent.providers.base import Answer, ModelError, TextDelta
+
+T = TypeVar("T")
+OnFailure = Callable[
+    [int, str, ModelError, int], Awaitable[None]
+]  # (turn, context, error, attempt)
+Sleep = Callable[[float], Awaitable[None]]
+Streamed = TextDelta | Answer
+
+MAX_RETRIES = 3
+BASE_DELAY_MS = 500
+
+
+class Restarted(msgspec.Struct, frozen=True):
+    """What the stream has said so far is void: it begins again."""
+
+
+class RetriesExhausted(ModelError):
+    """Earlier lives have made every attempt there was; what they met is in their records."""
+
+
+async def call_with_retry(
+    call: Callable[[], Awaitable[T]], *, turn: int, context: str, on_failure: OnFailure,
+    max_retries: int = MAX_RETRIES, base_delay_ms: float = BASE_DELAY_MS, first_attempt: int = 0,
+    sleep: Sleep = asyncio.sleep,
+) -> T:  # fmt: skip
+    """What `call` returns, asked as often as it takes and is allowed: see R1 to R4."""
+    plan = _Plan(turn, context, max_retries, base_delay_ms / 1000, first_attempt)
+    async for attempt in plan.attempts(sleep):
+        with attempt:
+            async with plan.recorded(attempt.retry_state, on_failure):
+                answer = await call()
+    return answer
+
+
+async def stream_with_retry(
+    call: Callable[[], AsyncIterator[Streamed]], *, turn: int, context: str, on_failure: OnFailure,
+    max_retries: int = MAX_RETRIES, base_delay_ms: float = BASE_DELAY_MS, first_attempt: int = 0,
+    sleep: Sleep = asyncio.sleep,
+) -> AsyncGenerator[Streamed | Restarted, None]:  # fmt: skip
+    """What `call` streams, and `Restarted()` where it had to begin again: see R1 to R5."""
+    plan = _Plan(turn, context, max_retries, base_delay_ms / 1000, first_attempt)
+    shown = False
+    async for attempt in plan.attempts(sleep):
+        with attempt:
+            if shown:
+                yield Restarted()
+                shown = False
+            async with plan.recorded(attempt.retry_state, on_failure), _open(call) as stream:
+                async for item in stream:
+                    shown = True
+                    yield item
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    """Which attempts may be made, and how they are numbered: tenacity counts from 1 in each life."""
+
+    turn: int
+    context: str
+    max_retries: int
+    base_delay: float
+    first_attempt: int
+
+    def attempts(self, sleep: Sleep) -> AsyncRetrying:
+        left = self.max_retries + 1 - self.first_attempt
+        if left < 1:
+            raise RetriesExhausted(
+                f"turn {self.turn}, {self.context}: expected an attempt numbered 0 to"
+                f" {self.max_retries}, the next would be {self.first_attempt}:"
+                " earlier lives have used them all",
+                retryable=False,
+            )
+        return AsyncRetrying(
+            sleep=sleep,
+            wait=self._delay,
+            stop=stop_after_attempt(left),
+            retry=retry_if_exception(_is_worth_repeating),
+            reraise=True,
+        )
+
+    @asynccontextmanager
+    async def recorded(self, state: RetryCallState, on_failure: OnFailure) -> AsyncIterator[None]:
+        try:
+            yield
+        except ModelError as error:
+            await on_failure(self.turn, self.context, error, self._number(state))
+            raise
+
+    def _number(self, state: RetryCallState) -> int:
+        return self.first_attempt + state.attempt_number - 1
+
+    def _delay(self, state: RetryCallState) -> float:
+        failure = state.outcome and state.outcome.exception()
+        assert isinstance(failure, ModelError)  # nothing else is retried
+        return max(self.base_delay * 2.0 ** self._number(state), failure.retry_after or 0.0)
+
+
+def _is_worth_repeating(error: BaseException) -> bool:
+    return isinstance(error, ModelError) and error.retryable
+
+
+@asynccontextmanager
+async def _open(
+    call: Callable[[], AsyncIterator[Streamed]],
+) -> AsyncIterator[AsyncIterator[Streamed]]:
+    """A stream is closed here and now, not when it is collected: it may hold a connection."""
+    stream = call()
+    try:
+        yield stream
+    finally:
+        if isinstance(stream, AsyncGenerator):
+            await stream.aclose()

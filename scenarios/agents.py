@@ -1,0 +1,107 @@
+"""More scenarios of the reference agent: what is hard about it, one by one.
+
+- `retry`: the model fails in every way that passes, and the process dies in between.
+- `cadence-*`: a checkpoint after each call, or after every second turn only.
+- `fickle`: a model that never answers the same way twice. What was decided once must stay decided.
+- `parallel`: several calls in one turn, one raises, one hangs until its deadline, one returns a
+  megabyte, two are the same on purpose.
+- `migration`: a database of the version before is upgraded under crashes, and loses no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from chaoskit.model import Json, Scenario, Service, Target
+from scenarios import payments
+from scenarios.mutants import AGENT_MUTANTS
+
+SERVICES = (
+    Service(name="model"),
+    Service(name="board"),
+    Service(name="payments", honours_keys=True),
+    Service(name="mail", verifiable=True),
+)
+ALWAYS = (
+    "recovers",
+    "exactly-once",
+    "single-interruption",
+    "prefix-log",
+    "model-calls",
+    "bookkeeping",
+)
+LIKE_THE_UNDISTURBED = (*ALWAYS, "rollback", "crash-equivalence")
+TARGET = Target(
+    entry="scenarios.agent_target:main", preload=("aiosqlite", "encodings.idna", "tenacity")
+)
+
+
+def scenario(
+    name: str, summary: str, workload: Callable[[int], Json], invariants: tuple[str, ...]
+) -> Scenario:
+    return Scenario(
+        name=name, summary=summary, target=TARGET, workload=workload, invariants=invariants,
+        services=SERVICES, mutants=AGENT_MUTANTS,
+    )  # fmt: skip
+
+
+def with_options(**more: Any) -> Callable[[int], Json]:
+    """The workload of `payments`, with something added."""
+    return lambda seed: {**payments.workload(seed), **more}
+
+
+def parallel(seed: int) -> Json:
+    odd = {"text": "\u2028 \x00 \U0001f600", "nested": [1, 2.5, True, None, {"": []}], "big": 2**53}
+    steps = [
+        [
+            {"tool": "pay", "args": {"to": "a", "cents": seed % 1000 + 1}},
+            {"tool": "mail", "args": {"to": "a", "text": "one", "odd": odd}},
+            {"tool": "fail", "args": {"reason": "no such account"}},
+            {"tool": "hang", "args": {}},
+            {"tool": "lookup", "args": {"customer": "a"}},
+        ],
+        [
+            {"tool": "tip", "args": {"to": "b", "cents": 5}},
+            {"tool": "tip", "args": {"to": "b", "cents": 5}},
+            {"tool": "pay", "args": {"to": "a", "cents": seed % 1000 + 1}},
+            {"tool": "big", "args": {"size": 1_000_000}},
+        ],
+    ]
+    return {"requests": [{"content": "do all of this", "steps": steps, "answer": "done"}]}
+
+
+def migration(seed: int) -> Json:
+    """Two exchanges of an older release, then a new request."""
+    work = payments.workload(seed)
+    old = [["user", f"hello {seed}", None], ["assistant", "hello", None],
+           ["user", "again", None], ["assistant", "again", None]]  # fmt: skip
+    script = [
+        {"content": text, "steps": [], "answer": ""} for role, text, _ in old if role == "user"
+    ]
+    return {
+        "requests": work["requests"][:1],
+        "old": old,
+        "script": [*script, *work["requests"][:1]],
+    }
+
+
+SCENARIOS = {
+    found.name: found
+    for found in (
+        scenario("retry", "the model fails in every way that passes, and the process dies in between",
+                 with_options(failures={"1": [429, 503], "3": [500, 502, 504], "5": [408]}),
+                 LIKE_THE_UNDISTURBED),
+        scenario("cadence-call", "a checkpoint after each tool call",
+                 with_options(options={"cadence": {"kind": "call"}}), LIKE_THE_UNDISTURBED),
+        scenario("cadence-periodic", "a checkpoint after every second turn",
+                 with_options(options={"cadence": {"kind": "periodic", "turns": 2}}),
+                 LIKE_THE_UNDISTURBED),
+        scenario("fickle", "a model that answers differently after every restart",
+                 with_options(fickle=True), ALWAYS),
+        scenario("parallel", "parallel, failing, hanging, huge and repeated calls in one turn",
+                 parallel, LIKE_THE_UNDISTURBED),
+        scenario("migration", "a database of the version before is upgraded, and loses no row",
+                 migration, LIKE_THE_UNDISTURBED),
+    )
+}  # fmt: skip
