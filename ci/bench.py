@@ -9,6 +9,7 @@ Each comparison runs its ways in interleaved rounds and compares medians, wall t
 from __future__ import annotations
 
 import argparse
+import asyncio
 import gc
 import json
 import resource
@@ -35,6 +36,9 @@ from chaoskit.model import Event, Kill, Schedule
 from chaoskit.recording import Recording, killed_states, powerless_states
 from chaoskit.settings import Settings
 from chaoskit.workspace import base_directory
+from reference_agent.messages import Budget, Message, Plan
+from reference_agent.store import SessionStore
+from scenarios import inloop
 
 Way = Callable[[], int]  # does its work and says how often
 COMMITS = 20_000  # enough that the interpreter's start does not matter
@@ -215,6 +219,60 @@ def acks_of(trace: Trace) -> list[int]:
     return [at + 1 for at, op in enumerate(trace.ops) if op.kind in ("fsync", "fdatasync")]
 
 
+# --- the agent's store -----------------------------------------------------------------------------
+
+
+async def filled(path: Path, turns: int) -> SessionStore:
+    """A session of so many turns of two messages, each with its checkpoint."""
+    store = await SessionStore.open(path, "bench", "agent", time.time, inloop.connect)
+    await store.create_session("model", "provider", "scratch")
+    for turn in range(1, turns + 1):
+        await store.add_message(Message("user", f"question {turn} " * 10), turn)
+        await store.add_message(Message("assistant", f"answer {turn} " * 10), turn)
+        await store.write_checkpoint(turn, Plan(), Budget(turn))
+    return store
+
+
+def store_cost(rounds: int) -> dict[str, object]:
+    """What a checkpoint costs early and late, and what loading costs per message."""
+
+    def checkpoints(store: SessionStore, turn: int) -> Way:
+        async def work() -> int:
+            for _ in range(100):
+                await store.write_checkpoint(turn, Plan(), Budget(turn))
+            return 100
+
+        return lambda: asyncio.run(work())
+
+    def loading(path: Path) -> Way:
+        async def work() -> int:
+            store = await SessionStore.open(path, "bench", "agent", time.time, inloop.connect)
+            count = len(await store.messages())
+            await store.close()
+            return count
+
+        return lambda: asyncio.run(work())
+
+    with tempfile.TemporaryDirectory(dir=base_directory()) as directory:
+        paths = {turns: Path(directory, f"{turns}.db") for turns in (10, 500, 1000, 5000)}
+        stores = {turns: asyncio.run(filled(path, turns)) for turns, path in paths.items()}
+        found = {
+            "checkpoint": compare(
+                "one more checkpoint",
+                {f"at turn {turns:,}": checkpoints(stores[turns], turns) for turns in (10, 1000)},
+                rounds, "no more at turn 1,000 than at turn 10",
+            ),
+            "resume": compare(
+                "opening a session, per message",
+                {f"{2 * turns:,} messages": loading(paths[turns]) for turns in (500, 5000)},
+                rounds, "linear: the same per message",
+            ),
+        }  # fmt: skip
+        for store in stores.values():
+            asyncio.run(store.close())
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -228,6 +286,7 @@ def main() -> None:
         "kill_states": kill_state_cost(options.rounds),
         "power_states": power_state_cost(options.rounds),
         **model_cost(options.rounds),
+        **store_cost(options.rounds),
     }
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n")

@@ -12,6 +12,7 @@ the turns of the run without faults end at 2 and 4.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from chaoskit.model import Ack, History, Invariant, NothingToJudge, Probe, Violation
 
@@ -20,7 +21,8 @@ def check(history: History) -> Iterator[Violation]:
     expected = next(history.expected(Probe, "end"), None)
     if expected is None or not any(history.of(Probe, "recovered")):
         raise NothingToJudge
-    ends_of_turns = {0} | {ack.data["messages"] for ack in history.expected(Ack, "turn")}
+    ends_of_turns = _ends(expected.data["messages"])
+    ends_of_turns |= {ack.data["messages"] for ack in history.expected(Ack, "turn")}
     acknowledged = 0
     asked_user = False  # an open question changes what follows it
     for event in history.events:
@@ -37,6 +39,16 @@ def check(history: History) -> Iterator[Violation]:
             )
             whole = found if asked_user else expected.data["messages"]
             yield from _judge(found, whole, ends, acknowledged)
+
+
+def _ends(messages: list[Any]) -> set[int]:
+    """Where turns end: after an answer, and after the last result of an assistant's calls."""
+    ends = {0}
+    for count, (role, _, calls) in enumerate(messages, 1):
+        following = messages[count][0] if count < len(messages) else None
+        if following != "tool" and (role == "tool" or (role == "assistant" and not calls)):
+            ends.add(count)
+    return ends
 
 
 def _judge(

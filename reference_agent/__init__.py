@@ -16,15 +16,33 @@ G5  A call that was issued and not completed is settled by what its tool can do:
     same key, ask whether it happened, or say that nobody knows. Never a blind second try.
 G6  The event log only grows, `seq` counts 1, 2, 3..., and a line is durable before it counts.
 G7  A run that a crash ended gets exactly one `run.interrupted`, however often recovery is repeated.
+G8  Nothing is claimed before it is durable. When the disk refuses, the agent goes on in a `degraded`
+    state, runs nothing that changes the world, and catches up when the disk works again.
+G9  One process per session; a damaged database is reported and left alone.
+
+Why G3 to G5 are enough for a model that never answers the same way twice:
+
+    ask model ──> decision durable ──> issued durable ──> effect ──> finished durable ──> checkpoint
+        │                │                   │               │              │
+    crash here:      here: the           here: settled    here: settled   here: answered
+    nothing was      journal's decision  by the tool's    by the tool's   from the journal,
+    done; ask again  is carried out      own means        own means       word for word
+
+Rolling back removes messages, never the journal: what has had no effect is thrown away, what may have
+had one is carried on.
 
 Who does what:
 
-    Agent (agent) -- asks --> Model (model)          ToolRunner (calls) -- runs --> Tool (tools)
-      |                                                 |
-      |   Recovery (recovery)                           |
-      v        v                                        v
-    SessionStore (store): sessions, requests, runs, messages, decisions, tool_calls, checkpoints
-    EventLog (log): one JSON line per event
+    Agent (agent) -- asks --> Provider (providers, retry)   ToolRunner (calls) -- runs --> Tool (tools)
+      |    |                                                    |
+      |    +--> HookRegistry (hooks), Cadence (cadence)         |
+      |   Recovery (recovery)                                   |
+      v        v                                                v
+    Backlog (backlog): writes in their order, those that failed first of all
+      |
+      +--> SessionStore (store): sessions, messages, token_usage, errors, checkpoints, plans;
+      |    the journal: requests, runs, decisions, tool_calls
+      +--> EventLog (log): one JSON line per event
 
 Every place where durable state changes announces itself (`points`), so that a harness can crash
 there. Nothing here knows of one.

@@ -25,6 +25,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
 
+from reference_agent.files import sync_directory
 from reference_agent.logs import get_logger
 from reference_agent.points import persisting
 
@@ -213,7 +214,7 @@ def _replace(path: Path, content: bytes) -> None:
     except BaseException:
         temp.unlink(missing_ok=True)
         raise
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def _write_synced(path: Path, content: bytes, mode: int) -> None:
@@ -230,11 +231,3 @@ def _mode(path: Path) -> int:
         return stat.S_IMODE(path.stat().st_mode)
     except FileNotFoundError:
         return 0o600
-
-
-def _sync_directory(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

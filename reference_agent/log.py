@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from reference_agent.files import sync_directory
 from reference_agent.ids import Clock
 from reference_agent.points import persisting
 
@@ -35,7 +36,7 @@ class EventLog:
         created = not path.exists()
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         if created:
-            _sync_directory(path.parent)
+            sync_directory(path.parent)
         self.events = self._recover()
         self._good_size = os.fstat(self._fd).st_size  # up to here every line counts
         self._doubtful = False  # whether something may lie beyond
@@ -86,12 +87,3 @@ class EventLog:
 
 def _timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _sync_directory(directory: Path) -> None:
-    """A new file's name is durable only when its directory is synced."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

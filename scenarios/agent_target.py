@@ -133,7 +133,7 @@ def toolbox(life: Life) -> Toolbox:
         return "never"
 
     async def big(args: Args, key: str) -> str:  # noqa: ARG001
-        return "x" * args["size"]
+        return "x" * int(args["size"])
 
     return Toolbox([
         Tool(name="lookup", run=lookup),

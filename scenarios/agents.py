@@ -13,28 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from chaoskit.model import Json, Scenario, Service, Target
+from chaoskit.model import Json, Scenario
 from scenarios import payments
 from scenarios.mutants import AGENT_MUTANTS
-
-SERVICES = (
-    Service(name="model"),
-    Service(name="board"),
-    Service(name="payments", honours_keys=True),
-    Service(name="mail", verifiable=True),
-)
-ALWAYS = (
-    "recovers",
-    "exactly-once",
-    "single-interruption",
-    "prefix-log",
-    "model-calls",
-    "bookkeeping",
-)
-LIKE_THE_UNDISTURBED = (*ALWAYS, "rollback", "crash-equivalence")
-TARGET = Target(
-    entry="scenarios.agent_target:main", preload=("aiosqlite", "encodings.idna", "tenacity")
-)
+from scenarios.payments import ALWAYS, LIKE_THE_UNDISTURBED, SERVICES, TARGET
 
 
 def scenario(
@@ -76,7 +58,7 @@ def migration(seed: int) -> Json:
     work = payments.workload(seed)
     old = [["user", f"hello {seed}", None], ["assistant", "hello", None],
            ["user", "again", None], ["assistant", "again", None]]  # fmt: skip
-    script = [
+    script: list[Json] = [
         {"content": text, "steps": [], "answer": ""} for role, text, _ in old if role == "user"
     ]
     return {

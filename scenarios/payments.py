@@ -43,30 +43,33 @@ def _request(fake: Any) -> dict[str, Any]:
     }
 
 
+SERVICES = (
+    Service(name="model"),
+    Service(name="board"),
+    Service(name="payments", honours_keys=True),
+    Service(name="mail", verifiable=True),
+)
+TARGET = Target(
+    entry="scenarios.agent_target:main",
+    # What the entry imports anyway on its way, imported once instead.
+    preload=("aiosqlite", "encodings.idna", "tenacity"),
+)
+ALWAYS = (
+    "recovers",
+    "exactly-once",
+    "single-interruption",
+    "prefix-log",
+    "model-calls",
+    "bookkeeping",
+)
+LIKE_THE_UNDISTURBED = (*ALWAYS, "rollback", "crash-equivalence")
+
 SCENARIO = Scenario(
     name="payments",
-    summary="pays invoices and writes mails over several turns, each exactly once",
-    target=Target(
-        entry="scenarios.agent_target:main",
-        # What the entry imports anyway on its first await, imported once instead.
-        preload=("aiosqlite", "encodings.idna", "tenacity"),
-    ),
+    summary="pays invoices, writes mails and posts notes over several turns, each exactly once",
+    target=TARGET,
     workload=workload,
-    services=(
-        Service(name="model"),
-        Service(name="board"),
-        Service(name="payments", honours_keys=True),
-        Service(name="mail", verifiable=True),
-    ),
-    invariants=(
-        "recovers",
-        "rollback",
-        "exactly-once",
-        "single-interruption",
-        "prefix-log",
-        "model-calls",
-        "bookkeeping",
-        "crash-equivalence",
-    ),
+    services=SERVICES,
+    invariants=LIKE_THE_UNDISTURBED,
     mutants=AGENT_MUTANTS,
 )

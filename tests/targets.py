@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 from chaoskit.inside import Life
@@ -57,7 +56,7 @@ def chatty(life: Life) -> None:
 def hanging_when_resumed(life: Life) -> None:
     persist(life, "append", "1")
     while life.number:
-        time.sleep(60)
+        signal.pause()
 
 
 def failing_when_resumed(life: Life) -> None:

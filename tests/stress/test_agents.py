@@ -1,0 +1,88 @@
+"""The reference agent's scenarios: every point, samples, the disk; and every mutant."""
+
+import pytest
+
+from chaoskit import registry
+
+pytestmark = pytest.mark.stress
+
+SCENARIOS = [
+    "payments",
+    "retry",
+    "cadence-call",
+    "cadence-periodic",
+    "fickle",
+    "parallel",
+    "migration",
+]
+POWER_ONLY = {
+    "unsynced-log": "ext4",
+    "acknowledges-before-sync": "ext4",
+    "unsynced-directory": "posix",
+    "synchronous-normal": "ext4",
+}
+ELSEWHERE = {
+    "forgets-attempts": {"scenario": "retry"},
+    "version-by-turn": {"scenario": "cadence-periodic"},
+    "half-migration": {"scenario": "migration"},
+    "claims-while-degraded": {"faults": ("disk",), "plan": "sample", "runs": 60},
+}
+MUTANTS = {m.name: m.breaks for m in registry.scenario("payments").mutants}
+
+
+@pytest.mark.requirement("C1", "K2", "K3", "H4", "H5", "H8")
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_killed_before_and_after_every_point(chaos, name):
+    outcome = chaos.run(name)
+    outcome.assert_holds()
+    assert outcome.result.missed == 0
+
+
+@pytest.mark.requirement("C1", "K5", "H8")
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_one_to_three_crashes_also_during_recovery(chaos, name):
+    outcome = chaos.run(name, plan="sample", runs=90)
+    outcome.assert_holds()
+    assert outcome.result.missed == 0
+
+
+@pytest.mark.requirement("C2", "K9")
+@pytest.mark.parametrize("profile", ["ext4", "posix"])
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_nothing_acknowledged_is_lost_with_the_power(chaos, name, profile):
+    outcome = chaos.run(name, faults=("power",), profile=profile, runs=250)
+    outcome.assert_holds()
+    assert outcome.result.states >= 200
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_crashes_at_system_calls(chaos, name):
+    outcome = chaos.run(name, points="syscalls", plan="sample", runs=90)
+    outcome.assert_holds()
+    assert outcome.result.missed == 0
+
+
+@pytest.mark.requirement("K9")
+@pytest.mark.parametrize("name", ["payments", "retry", "parallel"])
+def test_no_error_of_the_disk_makes_it_claim_what_is_not_durable(chaos, name):
+    outcome = chaos.run(name, faults=("disk",), plan="sample", runs=90)
+    outcome.assert_holds()
+    assert outcome.result.missed == 0
+
+
+@pytest.mark.requirement("C2")
+@pytest.mark.parametrize("name", [name for name in MUTANTS if name not in POWER_ONLY])
+def test_each_mutant_is_caught_by_the_invariant_meant_for_it(chaos, name):
+    options = {"scenario": "payments", "seed": 1, **ELSEWHERE.get(name, {})}
+    chaos.run(mutant=name, **options).assert_violates(MUTANTS[name])
+
+
+@pytest.mark.requirement("C2")
+@pytest.mark.parametrize("name", POWER_ONLY)
+def test_what_only_a_loss_of_power_can_see(chaos, name):
+    chaos.run("payments", mutant=name, seed=1).assert_holds()
+    caught = chaos.run("payments", mutant=name, faults=("power",), profile=POWER_ONLY[name], runs=400,
+                       seed=1)  # fmt: skip
+    caught.assert_violates(MUTANTS[name])
+    hints = [line for witness in caught.result.witnesses for line in witness.hint]
+    assert any(line.startswith("missing: fsync of") for line in hints)
