@@ -1,14 +1,93 @@
-"""`reference-agent`: the durable agent in a terminal. argparse, because it starts fast."""
+"""`reference-agent`: the durable agent in a terminal.
+
+    reference-agent chat                  a new session; its id and the line to resume it come first
+    reference-agent chat --resume ID      the conversation so far, then what a crash left undone
+    reference-agent sessions              which sessions there are
+    reference-agent show ID               a conversation, without touching it
+    reference-agent say ID TEXT           one request, for scripts: the answer, and nothing else
+
+Exit codes: 0 done; 1 it failed (one line on stderr says why); 2 wrong use; 130 interrupted.
+
+argparse, and nothing of the agent imported before a command is known: `--help` is a matter of
+milliseconds. Without a command it is `chat`: `reference-agent --resume ID` works as well.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+HELP = ("-h", "--help")
+INTERRUPTED = 130  # what a shell says of a process that Ctrl-C ended
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="reference-agent", description=__doc__)
-    parser.parse_args()
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or (given[0].startswith("-") and given[0] not in HELP):
+        given.insert(0, "chat")
+    options = _parser().parse_args(given)
+    try:
+        return _obey(options)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # `reference-agent show ID | head`: nobody reads the rest
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _obey(options: argparse.Namespace) -> int:
+    from reference_agent import chat  # noqa: PLC0415 - see above: after the arguments are known
+
+    return chat.run(options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="reference-agent",
+        description="A durable agent in a terminal: kill it whenever you like, and resume.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    place, model = _place(), _model()
+    chat = commands.add_parser("chat", parents=[place, model], help="talk (the default)")
+    chat.add_argument("--resume", metavar="ID", help="go on with a session")
+    commands.add_parser("sessions", parents=[place], help="list the sessions")
+    show = commands.add_parser("show", parents=[place], help="print a conversation")
+    show.add_argument("id", metavar="ID")
+    say = commands.add_parser("say", parents=[place, model], help="one request, for scripts")
+    say.add_argument("id", metavar="ID")
+    say.add_argument("text", metavar="TEXT")
+    say.add_argument("--new", action="store_true", help="make the session if there is none")
+    say.add_argument(
+        "--request", metavar="NAME",
+        help="said again under the same name, it is not done again: its answer is repeated",
+    )  # fmt: skip
+    return parser
+
+
+def _place() -> argparse.ArgumentParser:
+    """Where things are: for every command."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--state", metavar="DIR", help="the state directory (.reference-agent)")
+    parser.add_argument("--config", metavar="FILE", help="settings, a JSON file")
+    parser.add_argument("--log", metavar="FILE", help="append structured logs to a file")
+    return parser
+
+
+def _model() -> argparse.ArgumentParser:
+    """Whom it asks and how. There is no option for a key: a command line is no place for one."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--url", help="an OpenAI-compatible service, such as http://localhost:8000/v1"
+                        " (its key: from the environment variable OPENAI_API_KEY, or the one that"
+                        " the settings name)")  # fmt: skip
+    parser.add_argument("--model", metavar="NAME", help="the model to ask there")
+    parser.add_argument("--stream", action=argparse.BooleanOptionalAction,
+                        help="show words as they come (the default)")  # fmt: skip
+    parser.add_argument("--cadence", choices=("turn", "call", "periodic"),
+                        help="when checkpoints are written (after each turn)")  # fmt: skip
+    return parser
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
