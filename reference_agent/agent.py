@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,8 @@ class Agent:
         self._budget = Budget(limit_tokens=options.limit_tokens)
         self._checkpointed = StoredCheckpoint(0, 0, 0, None, self._budget)
         self._checkpoint_time = clock()
+        # Requests that ended in this life, with their answer if any: the store may not know yet.
+        self._ended: dict[str, str | None] = {}
         self._said_by_hooks: list[str] = []  # for the next call of the model, never persisted
 
     @classmethod
@@ -126,21 +129,26 @@ class Agent:
         connect: Connect = aiosqlite.connect,
     ) -> Agent:  # fmt: skip
         """Open a session and recover it. `tell` hears what has become durable."""
-        lock = SessionLock(directory / f"{session}.lock")
-        store = await SessionStore.open(
-            directory / "sessions.db", session, agent_id, clock, connect
-        )
-        scratchpad = str(directory / f"{session}.scratch")
-        await store.create_session(provider.model, provider.name, scratchpad)
-        events = EventLog(directory / f"{session}.messages.jsonl", clock)
-        boot = new_id("boot")
-        await Recovery(store, events, boot).recover()
-        agent = cls(
-            store=store, events=events, lock=lock, provider=provider, toolbox=toolbox, boot=boot,
-            registry=registry or HookRegistry(), session=session, new_id=new_id, clock=clock,
-            sleep=sleep, tell=tell, options=options or Options(),
-        )  # fmt: skip
-        await agent._load()
+        async with AsyncExitStack() as opened:  # what was opened is closed if the rest cannot be
+            lock = SessionLock(directory / f"{session}.lock")
+            opened.callback(lock.release)
+            store = await SessionStore.open(
+                directory / "sessions.db", session, agent_id, clock, connect
+            )
+            opened.push_async_callback(store.close)
+            scratchpad = str(directory / f"{session}.scratch")
+            await store.create_session(provider.model, provider.name, scratchpad)
+            events = EventLog(directory / f"{session}.messages.jsonl", clock)
+            opened.callback(events.close)
+            boot = new_id("boot")
+            await Recovery(store, events, boot).recover()
+            agent = cls(
+                store=store, events=events, lock=lock, provider=provider, toolbox=toolbox, boot=boot,
+                registry=registry or HookRegistry(), session=session, new_id=new_id, clock=clock,
+                sleep=sleep, tell=tell, options=options or Options(),
+            )  # fmt: skip
+            await agent._load()
+            opened.pop_all()
         log.info("session.open", agent_id=agent_id, session_id=session, model=provider.model,
                  provider=provider.name)  # fmt: skip
         return agent
@@ -193,16 +201,28 @@ class Agent:
         With `watch`, the model is asked for a stream, and its words are shown as they come.
         """
         await self.resume(watch)
+        ended = self._ended.get(request_id)
+        if ended is not None:
+            return ended
         known = await self._store.request(request_id)
         if known and known.answer is not None:
             return known.answer
         request = known or Request(request_id, content, self._next_turn())
+        if not self._can_go_on(request):
+            request = Request(request_id, request.content, self._next_turn())
         return await self._fulfil(request, watch)
 
     async def resume(self, watch: Watcher | None = None) -> None:
         """Fulfil what was accepted and not yet answered (G1)."""
         for request in await self._store.unfinished_requests():
+            if request.request_id in self._ended:
+                continue
             await self._fulfil(request, watch)
+
+    def _can_go_on(self, request: Request) -> bool:
+        """Whether nobody else has said anything since it was given up."""
+        asked = [m.content for m in self._said_in(request.first_turn) if m.role == "user"]
+        return asked in ([], [request.content])
 
     def _next_turn(self) -> int:
         return (self._turns[-1] if self._turns else 0) + 1
@@ -227,12 +247,17 @@ class Agent:
         return run
 
     async def _finish(self, run: Run, answer: str) -> None:
+        self._ended[run.request_id] = answer
         await self._backlog.write("run.complete", lambda: self._store.complete_run(run, answer))
         await self._log("run.completed", run_id=run.run_id,
                         then=("answer", {"request": run.request_id, "answer": answer}))  # fmt: skip
 
     async def _give_up(self, run: Run, reason: str) -> None:
         log.error("run.failed", run_id=run.run_id, reason=reason)
+        self._ended[run.request_id] = None
+        if self._turns and self._turn_in_progress() > self._turns[-1] > self._checkpointed.turn:
+            # Nobody will go through its complete turns again: what they did must not be rolled back.
+            await self._checkpoint(self._turns[-1], complete=True)
         await self._backlog.write("run.end", lambda: self._store.end_run(run, "failed", reason))
         await self._log("run.failed", run_id=run.run_id, reason=reason)
 
@@ -281,11 +306,16 @@ class Agent:
             await self._add(decision, turn)
         await self._carry_out(decision, turn)
         await self._complete_turn(turn, final=not decision.calls)
+        heard, self._runner.heard = self._runner.heard, []
+        for said in heard:
+            self._heed(said)
         await self._fire(hooks.TurnEnd(turn))
 
     async def _fire(self, event: hooks.LoopEvent) -> None:
         """Let the hooks decide: stop here, or say something to the model before its next answer."""
-        decision = await self._hooks.fire(event)
+        self._heed(await self._hooks.fire(event))
+
+    def _heed(self, decision: hooks.LoopDecision) -> None:
         if isinstance(decision, hooks.Stop):
             raise GaveUp(f"stopped by a hook: {decision.reason}")
         if isinstance(decision, hooks.SystemMessage | hooks.AppendContext):
@@ -302,15 +332,26 @@ class Agent:
                 f" {self._budget.limit_tokens} tokens"
             )
         answer = await self._ask(turn, watch)
+        message = self._with_ids_of_its_own(answer.message)
         usage = answer.usage
         spent = self._budget.spent_tokens + usage.input_tokens + usage.output_tokens
         self._budget = Budget(spent, self._budget.limit_tokens)
         await self._backlog.write(
             "decision.record",
-            lambda: self._store.record_decision(turn, answer.message, usage),
+            lambda: self._store.record_decision(turn, message, usage),
             lambda: self._tell("decided", {"turn": turn}),
         )
-        return answer.message
+        return message
+
+    def _with_ids_of_its_own(self, message: Message) -> Message:
+        """Some servers count their calls from 0 in every answer; the journal knows calls by their id."""
+        used = {call.id for said in self._conversation for call in said.calls}
+        calls: list[ToolCall] = []
+        for call in message.calls:
+            fresh = self._new_id("call") if call.id in used else call.id
+            used.add(fresh)
+            calls.append(ToolCall(fresh, call.name, call.args))
+        return msgspec.structs.replace(message, calls=tuple(calls))
 
     async def _carry_out(self, decision: Message, turn: int) -> None:
         answered = {m.call_id for m in self._conversation if m.role == "tool"}

@@ -11,6 +11,7 @@ before the agent may go on (that a call will be made) is not put here: it is `re
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -40,6 +41,8 @@ class Backlog:
     def __init__(self, sleep: Sleep) -> None:
         self._waiting: deque[tuple[str, Operation, Then]] = deque()
         self._sleep = sleep
+        # Parallel calls write too: one at a time, or what one has begun another begins again.
+        self._one_at_a_time = asyncio.Lock()
         self.last_error: str | None = None
 
     @property
@@ -55,6 +58,10 @@ class Backlog:
         return await self.catch_up()
 
     async def catch_up(self) -> bool:
+        async with self._one_at_a_time:
+            return await self._catch_up()
+
+    async def _catch_up(self) -> bool:
         while self._waiting:
             name, operation, then = self._waiting[0]
             try:
@@ -73,13 +80,18 @@ class Backlog:
         for attempt in range(TRIES):
             if attempt:
                 await self._sleep(PAUSE * 2**attempt)
-            if not await self.catch_up():
-                continue
+            if await self._now(name, operation):
+                return
+        raise NotDurable(f"{name} could not be made durable: {self.last_error}")
+
+    async def _now(self, name: str, operation: Operation) -> bool:
+        async with self._one_at_a_time:
+            if not await self._catch_up():
+                return False
             try:
                 await operation()
             except FAILURES as error:
                 self.last_error = f"{type(error).__name__}: {error}"
                 log.warning("persist.failed", what=name, error=self.last_error, waiting=len(self))
-                continue
-            return
-        raise NotDurable(f"{name} could not be made durable: {self.last_error}")
+                return False
+            return True

@@ -21,7 +21,7 @@ from reference_agent.logs import get_logger
 from reference_agent.messages import Message, ToolCall, idempotency_key
 from reference_agent.store import SessionStore
 from reference_agent.store.sqlite import CallStatus, RecordedCall
-from reference_agent.tools import Tool, Toolbox
+from reference_agent.tools import Tool, Toolbox, Verify
 
 log = get_logger(__name__)
 Listener = Callable[[str, dict[str, Any]], None]
@@ -58,6 +58,7 @@ class ToolRunner:
         self._session = session
         self._tell = tell
         self._deadline = deadline
+        self.heard: list[hooks.LoopDecision] = []  # what hooks said after a tool, for the agent
         self._busy: dict[str, asyncio.Lock] = {}  # calls that are the same wait for each other
 
     async def run(self, call: ToolCall) -> Message:
@@ -70,14 +71,15 @@ class ToolRunner:
 
     async def _outcome(self, call: ToolCall) -> Outcome:
         tool = self._toolbox.find(call.name)
+        known = await self._store.call(call.id)
+        if known is not None and known.status != "issued":
+            return Outcome(known.result or "", known.status)
+        if known is not None:
+            async with self._busy.setdefault(known.key, asyncio.Lock()):
+                return await self._settle(tool, known)
         if tool is None:
             return Outcome(f"error: there is no tool {call.name!r}", "failed")
-        known = await self._store.call(call.id)
-        if known is None:
-            return await self._begin(tool, call)
-        if known.status != "issued":
-            return Outcome(known.result or "", known.status)
-        return await self._settle(tool, known)
+        return await self._begin(tool, call)
 
     async def _begin(self, tool: Tool, call: ToolCall) -> Outcome:
         decision = await self._hooks.fire(hooks.PreToolUse(call.name, call.args, call.id))
@@ -112,14 +114,22 @@ class ToolRunner:
         return await self._told(call, outcome)
 
     async def _mutate(self, tool: Tool, call: ToolCall, key: str) -> Outcome:
-        done = await self._store.completed_call(key)
-        if done:  # word for word what it said then
-            return Outcome(done.result or "", "completed")
+        done: RecordedCall | None = None
+
+        async def issue() -> None:
+            # Asked for only now that the journal has caught up: an equal call may be in what waited.
+            nonlocal done
+            done = await self._store.decided_call(key)
+            if done is None:
+                await self._store.issue_call(call, key)
+
         try:
-            await self._backlog.require("call.issue", lambda: self._store.issue_call(call, key))
+            await self._backlog.require("call.issue", issue)
         except NotDurable as error:
             log.warning("tool.refused", tool=call.name, error=str(error))
             return Outcome(f"error: not run: {error}", "failed")
+        if done is not None:  # word for word what it said then
+            return Outcome(done.result or "", done.status)
         outcome = await self._attempt(tool, call.args, key)
         if outcome is None:  # it ran out of time, and may have happened all the same
             return await self._settle(
@@ -127,23 +137,31 @@ class ToolRunner:
             )
         return await self._finish(call, outcome)
 
-    async def _settle(self, tool: Tool, known: RecordedCall) -> Outcome:
+    async def _settle(self, tool: Tool | None, known: RecordedCall) -> Outcome:
         """It was issued, and nobody knows what came of it."""
         call = ToolCall(known.call_id, known.tool, known.args)
-        if tool.repeatable or not tool.mutating:
+        if tool is None:  # it is gone since: only the user can find out
+            outcome = Outcome(UNKNOWN_OUTCOME, "unknown")
+        elif tool.repeatable or not tool.mutating:
             outcome = await self._attempt(tool, known.args, known.key) or self._too_late(tool)
         elif tool.verify is not None:
-            happened = await tool.verify(known.args, known.key)
-            outcome = (
-                Outcome(happened, "completed")
-                if happened is not None
-                else await self._attempt(tool, known.args, known.key)
-                or Outcome(UNKNOWN_OUTCOME, "unknown")
-            )
+            outcome = await self._verified(tool, tool.verify, known)
         else:
-            status: CallStatus = "unknown" if tool.when_unknown == "ask" else "failed"
-            outcome = Outcome(UNKNOWN_OUTCOME, status)
+            outcome = self._nobody_knows(tool)
         return await self._finish(call, outcome)
+
+    async def _verified(self, tool: Tool, verify: Verify, known: RecordedCall) -> Outcome:
+        try:
+            happened = await asyncio.wait_for(verify(known.args, known.key), self._limit(tool))
+        except Exception as error:  # noqa: BLE001 - whoever cannot tell does not know
+            log.warning("tool.unverified", tool=tool.name, error=f"{type(error).__name__}: {error}")
+            return self._nobody_knows(tool)
+        if happened is not None:
+            return Outcome(happened, "completed")
+        return await self._attempt(tool, known.args, known.key) or self._nobody_knows(tool)
+
+    def _nobody_knows(self, tool: Tool) -> Outcome:
+        return Outcome(UNKNOWN_OUTCOME, "unknown" if tool.when_unknown == "ask" else "failed")
 
     async def _finish(self, call: ToolCall, outcome: Outcome) -> Outcome:
         event = "surfaced" if outcome.status == "unknown" else "finished"
@@ -157,11 +175,12 @@ class ToolRunner:
 
     async def _told(self, call: ToolCall, outcome: Outcome) -> Outcome:
         if outcome.status == "completed":
-            await self._hooks.fire(hooks.PostToolUse(call.name, call.args, outcome.text, call.id))
+            success = hooks.PostToolUse(call.name, call.args, outcome.text, call.id)
+            self.heard.append(await self._hooks.fire(success))
         else:
             log.warning("tool.failed", tool=call.name, error=outcome.text)
             failure = hooks.PostToolUseFailure(call.name, call.args, outcome.text, call.id)
-            await self._hooks.fire(failure)
+            self.heard.append(await self._hooks.fire(failure))
         return outcome
 
     async def _attempt(self, tool: Tool, args: dict[str, Any], key: str) -> Outcome | None:

@@ -213,10 +213,10 @@ class Interruptible:
     def stopped(self) -> bool:
         return self._stop.is_set()
 
-    def stop(self) -> None:
+    def stop(self) -> bool:
+        """Whether somebody was waiting for the model; if not, the next call will fail at once."""
         self._stop.set()
-        if self._waiting:
-            self._waiting.cancel()
+        return self._waiting.cancel() if self._waiting else False
 
     def reset(self) -> None:
         self._stop.clear()
@@ -689,7 +689,8 @@ class Chat:
     def _interrupt(self) -> None:
         if self._setup.provider.stopped:
             self._leave_at_once()
-        self._setup.provider.stop()
+        if not self._setup.provider.stop():
+            tell("[a tool is at work, and will be waited for; Ctrl-C again ends the program]")
 
     def _leave_at_once(self) -> NoReturn:
         """As a kill would: what is durable stays, and the rest was never claimed."""

@@ -37,7 +37,11 @@ class EventLog:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         if created:
             sync_directory(path.parent)
-        self.events = self._recover()
+        try:
+            self.events = self._recover()
+        except BaseException:
+            os.close(self._fd)
+            raise
         self._good_size = os.fstat(self._fd).st_size  # up to here every line counts
         self._doubtful = False  # whether something may lie beyond
 
@@ -67,17 +71,19 @@ class EventLog:
     def _recover(self) -> list[dict[str, Any]]:
         content = self._path.read_bytes()
         whole, newline, torn = content.rpartition(b"\n")
+        lines = whole.split(b"\n") if newline else []
+        # Judged before it is cut: a damaged file is left as it is.
+        events = [self._decode(line, number) for number, line in enumerate(lines, 1)]
         if torn:
             with persisting("log.cut"):
                 os.ftruncate(self._fd, len(whole) + len(newline))
                 os.fsync(self._fd)
-        lines = whole.split(b"\n") if newline else []
-        return [self._decode(line, number) for number, line in enumerate(lines, 1)]
+        return events
 
     def _decode(self, line: bytes, number: int) -> dict[str, Any]:
         try:
             event: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise DamagedLog(f"{self._path}, line {number}: not a JSON object ({error})") from None
         if event.get("seq") != number:
             found = event.get("seq")

@@ -43,7 +43,11 @@ class Recovery:
 
     async def _log_last_turn(self) -> None:
         checkpoint = await self._store.latest_checkpoint()
-        if checkpoint:
+        if checkpoint is None:
+            return
+        said = await self._store.messages(up_to=checkpoint.last_msg_id)
+        # One that was written between two calls is not the end of its turn.
+        if not unanswered([each.message for each in said]):
             self._log_once("turn.completed", turn=checkpoint.turn)
 
     async def _end(self, run: Run, status: RunStatus) -> None:

@@ -7,12 +7,13 @@ What a workload may say:
     options    cadence, budget, retries: `reference_agent.agent.Options`
     fickle     whether the model answers differently in every life
     failures   {turn: [statuses]} of the model, before it answers
-    old        a database of the version before, to be upgraded by the first life
+    old        a database of the version before, to be upgraded when it is opened
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ import msgspec
 
 from chaoskit.inside import Life
 from reference_agent.agent import Agent, Options
+from reference_agent.files import sync_directory
 from reference_agent.ids import ids_from
 from reference_agent.messages import Message, unanswered
 from reference_agent.providers.base import Answer, ModelError, TextDelta, ToolSpec, can_pass
@@ -39,8 +41,9 @@ def main(life: Life) -> None:
 
 
 async def _main(life: Life) -> None:
-    if life.number == 0 and "old" in life.workload:
-        make_old_database(life.directory / "sessions.db", life.workload["old"])
+    database = life.directory / "sessions.db"
+    if "old" in life.workload and not database.exists():
+        put_old_database(database, life.workload["old"])
     agent = await open_agent(life)
     if life.number:
         life.probe("recovered", **observe(life.directory))
@@ -147,9 +150,9 @@ def toolbox(life: Life) -> Toolbox:
     ])  # fmt: skip
 
 
-def make_old_database(path: Path, messages: list[list[Any]]) -> None:
-    """What an older release left behind: no checkpoints, no attempts. Durable before we begin."""
-    db = sqlite3.connect(path)
+def put_old_database(path: Path, messages: list[list[Any]]) -> None:
+    """What an older release left behind: no checkpoints, no attempts. All of it, or nothing."""
+    db = sqlite3.connect(":memory:")
     db.executescript(schema.V1)
     db.execute(
         "INSERT INTO sessions VALUES (?, 'agent', 'old-model', 'old-provider', 1)", (SESSION,)
@@ -164,7 +167,14 @@ def make_old_database(path: Path, messages: list[list[Any]]) -> None:
     )
     db.execute("PRAGMA user_version = 1")
     db.commit()
+    aside = path.with_suffix(".old")
+    with aside.open("wb") as file:
+        file.write(db.serialize())
+        file.flush()
+        os.fsync(file.fileno())
     db.close()
+    aside.replace(path)
+    sync_directory(path.parent)
 
 
 def observe(directory: Path) -> dict[str, Any]:

@@ -95,7 +95,7 @@ def half_migration() -> None:
 
 def intent_after_effect() -> None:
     async def mutate(self: ToolRunner, tool: Tool, call: ToolCall, key: str) -> Outcome:
-        done = await self._store.completed_call(key)
+        done = await self._store.decided_call(key)
         if done:
             return Outcome(done.result or "", "completed")
         outcome = await self._attempt(tool, call.args, key) or Outcome(UNKNOWN_OUTCOME, "unknown")

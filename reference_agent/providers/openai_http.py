@@ -130,6 +130,7 @@ class OpenAIProvider:
         )  # fmt: skip
 
     def _deadline(self) -> float:
+        self._opened_client()  # the first time takes long, and is not the service's time
         return asyncio.get_running_loop().time() + self._timeouts.total
 
     @asynccontextmanager

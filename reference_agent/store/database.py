@@ -6,11 +6,13 @@ nor a loss of power takes back what was acknowledged (NORMAL would lose commits,
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import aiosqlite
 
@@ -41,6 +43,7 @@ class Database:
     @classmethod
     async def open(cls, path: Path, connect: Connect = aiosqlite.connect) -> Database:
         """Raises CorruptStore or NewerStore rather than work on what it does not understand."""
+        await cls._check(path, connect)
         connection = await connect(path, isolation_level=None)  # transactions are ours to begin
         database = cls(connection)
         try:
@@ -50,11 +53,27 @@ class Database:
             raise
         return database
 
+    @staticmethod
+    async def _check(path: Path, connect: Connect) -> None:
+        """Read-only: closing any other connection would move the -wal into the damaged file."""
+        if not os.path.exists(path):  # noqa: ASYNC240, PTH110 - `path` may be :memory:
+            return
+        uri = f"file:{quote(str(path))}?mode=ro"
+        connection = await connect(uri, uri=True, isolation_level=None)
+        try:
+            async with connection.execute("PRAGMA quick_check(1)") as cursor:
+                found = await cursor.fetchone()
+        except sqlite3.OperationalError:
+            raise  # busy, unreadable: the machine's trouble, not the file's
+        except sqlite3.DatabaseError as error:
+            raise CorruptStore(path, str(error)) from None
+        finally:
+            await connection.close()
+        if found is not None and found[0] != "ok":
+            raise CorruptStore(path, found[0])
+
     async def _prepare(self, path: Path) -> None:
         try:
-            found = await self.one("PRAGMA quick_check(1)")
-            if found[0] != "ok":
-                raise CorruptStore(path, found[0])
             await self._connection.execute("PRAGMA journal_mode = WAL")
             await self._connection.execute("PRAGMA synchronous = FULL")
             await self._migrate(path)

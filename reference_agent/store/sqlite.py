@@ -103,7 +103,13 @@ class SessionStore:
 
     async def create_session(self, model: str, provider: str, scratchpad: str) -> None:
         """Once; a session that is known keeps what it was created with."""
-        if not await self._db.one("SELECT 1 FROM sessions WHERE id = ?", self._session):
+        known = await self._db.one("SELECT scratchpad FROM sessions WHERE id = ?", self._session)
+        if known and known[0] is None:  # from an older release, which had none
+            await self._db.write(
+                "session.create", "UPDATE sessions SET scratchpad = ? WHERE id = ?",
+                scratchpad, self._session,
+            )  # fmt: skip
+        if not known:
             await self._db.write(
                 "session.create",
                 "INSERT INTO sessions (id, agent_id, model, provider, created_at, scratchpad)"
@@ -133,11 +139,12 @@ class SessionStore:
         return Request(*row) if row else None
 
     async def start_run(self, run: Run, request: Request) -> None:
-        """The request, unless it is known already, and a run for it: both or neither."""
+        """The request and a run for it: both or neither. One that is known may begin anew."""
         with persisting("run.start"):
             async with self._db.transaction():
                 await self._db.execute(
-                    "INSERT OR IGNORE INTO requests VALUES (?, ?, ?, ?, NULL)",
+                    "INSERT INTO requests VALUES (?, ?, ?, ?, NULL) ON CONFLICT (session_id, request_id)"
+                    " DO UPDATE SET first_turn = excluded.first_turn",
                     self._session, request.request_id, request.content, request.first_turn,
                 )  # fmt: skip
                 await self._db.execute(
@@ -329,6 +336,10 @@ class SessionStore:
 
     async def completed_call(self, key: str) -> RecordedCall | None:
         return await self._call("idempotency_key = ? AND status = 'completed'", key)
+
+    async def decided_call(self, key: str) -> RecordedCall | None:
+        """Done, or an open question to the user: neither is to be done again."""
+        return await self._call("idempotency_key = ? AND status IN ('completed', 'unknown')", key)
 
     async def pending_calls(self) -> list[RecordedCall]:
         """Issued, and not known to have been done."""

@@ -29,6 +29,26 @@ sys.addaudithook(listen)
 from reference_agent.cli import main
 sys.exit(main())
 """
+# A disk on which no checkpoint can be written.
+FULL = """
+import errno, sys
+def listen(event, args):
+    if event == "persist.point" and args == ("checkpoint.write", "before"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+sys.addaudithook(listen)
+from reference_agent.cli import main
+sys.exit(main())
+"""
+# A tool that never comes back.
+STUCK = """
+import asyncio, sys
+from reference_agent import chat, cli
+async def note(self, args, key):
+    print("working", flush=True)
+    await asyncio.Event().wait()
+chat.Notes.note = note
+sys.exit(cli.main())
+"""
 POINTS = ("run.start", "log.append", "message.user", "decision.record", "message.assistant",
           "call.issue", "note.append", "call.finish", "message.tool", "checkpoint.write",
           "run.complete")  # fmt: skip
@@ -44,22 +64,24 @@ class Terminal:
         proxies = ("http_proxy", "https_proxy", "all_proxy")
         self.env = {k: v for k, v in os.environ.items() if k.lower() not in proxies}
 
-    def command(self, *args, killed_at=None):
-        start = ["-c", KILLED, killed_at] if killed_at else ["-m", "reference_agent.cli"]
+    def command(self, *args, killed_at=None, code=None):
+        start = ["-c", code] if code else ["-m", "reference_agent.cli"]
+        if killed_at:
+            start = ["-c", KILLED, killed_at]
         return [sys.executable, *start, args[0], "--state", str(self.state), *args[1:]]
 
-    def __call__(self, *args, typed="", killed_at=None):
+    def __call__(self, *args, typed="", **how):
         done = subprocess.run(
-            self.command(*args, killed_at=killed_at), input=typed, env=self.env,
+            self.command(*args, **how), input=typed, env=self.env,
             capture_output=True, text=True, timeout=TIMEOUT, check=False,
         )  # fmt: skip
         assert "Traceback" not in done.stderr
         return done
 
     @contextmanager
-    def open(self, *args):
+    def open(self, *args, **how):
         process = subprocess.Popen(
-            self.command(*args), env=self.env, text=True,
+            self.command(*args, **how), env=self.env, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         with process:
@@ -84,7 +106,7 @@ def service(answer):
     """An HTTP service; `answer` is given the handler of each request."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self):  # noqa: N802 - its name there
+        def do_POST(self):
             self.rfile.read(int(self.headers["Content-Length"]))
             answer(self)
 
@@ -340,6 +362,35 @@ def test_ctrl_c_ends_the_wait_for_an_answer_and_the_chat_goes_on(run):
         over.set()
     assert (process.returncode, err) == (0, "")
     assert "saved      everything" in out
+
+
+def test_a_second_ctrl_c_leaves_a_tool_that_hangs_and_nothing_accepted_is_lost(run):
+    run("say", "--new", "s1", "first")
+    with run.open("chat", "--resume", "s1", code=STUCK) as process:
+        process.stdin.write("second\n")
+        process.stdin.flush()
+        for line in ("working", "[a tool is at work"):
+            while not process.stdout.readline().startswith(line):
+                assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 130
+    assert f"reference-agent chat --state {run.state} --resume s1" in err
+    assert "agent: I have written that down (note 2)" in run("chat", "--resume", "s1").stdout
+    assert run.notes() == ["first", "second"]
+
+
+@pytest.mark.requirement("K9")
+def test_what_is_not_durable_is_never_passed_over_in_silence(run):
+    run("say", "--new", "s1", "first")
+    done = run("chat", "--resume", "s1", typed="second\n/status\n", code=FULL)
+    assert "saved      DEGRADED: not saved yet" in done.stdout
+    assert "No space left on device" in done.stderr
+    assert done.returncode == 1
+    said = run("say", "s1", "third", code=FULL)
+    assert (said.returncode, "not saved yet" in said.stderr) == (1, True)
+    assert run("chat", "--resume", "s1").returncode == 0
+    assert run.notes() == ["first", "second"]  # the third was never accepted, and that was said
 
 
 def test_logs_are_written_where_asked(run, tmp_path):

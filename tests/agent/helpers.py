@@ -1,0 +1,209 @@
+"""An agent in this thread, on a virtual clock, in a world that counts what was done to it.
+
+A process's death is played by closing the database under the agent, with whatever transaction was open,
+and raising `Death`, which nothing in the agent may catch. What follows in that life reaches nothing.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from reference_agent import points
+from reference_agent.agent import Agent, Options
+from reference_agent.hooks import HookRegistry
+from reference_agent.ids import ids_from
+from reference_agent.messages import Message, unanswered
+from reference_agent.providers.base import Answer
+from reference_agent.providers.scripted import ScriptedProvider
+from reference_agent.tools import Tool, Toolbox
+from scenarios import inloop
+
+SESSION = "s"
+FULL = "database or disk is full"
+
+
+class Death(BaseException):
+    """The process is gone."""
+
+
+def play(main):
+    """Run a coroutine to its end on the virtual loop: no deadline is ever waited for."""
+    with asyncio.Runner(loop_factory=inloop.VirtualLoop) as runner:
+        return runner.run(main)
+
+
+def step(tool: str, noise: str | None = None, **args: Any) -> dict[str, Any]:
+    return {"tool": tool, "args": args, "noise": noise}
+
+
+def entry(*steps: Sequence[dict[str, Any]], answer: str = "Done.") -> dict[str, Any]:
+    return {"steps": [list(each) for each in steps], "answer": answer}
+
+
+class Home:
+    """A directory in which one session lives through several lives."""
+
+    def __init__(
+        self, path: Path, *script: dict[str, Any], tools: Iterable[Tool] = (), fickle: bool = False,
+        registry: HookRegistry | None = None, session: str = SESSION, **options: Any,
+    ) -> None:  # fmt: skip
+        self.path = path
+        self.script = script
+        self.tools = list(tools)
+        self.fickle = fickle
+        self.registry = registry
+        self.session = session
+        self.options = Options(**options)
+        self.lives = 0
+        self.now = 1000.0
+        self.effects: list[Any] = []
+        self.told: list[tuple[str, dict[str, Any]]] = []
+        self.asked: list[tuple[list[Message], str]] = []  # (conversation, system)
+        self.on_sql: Callable[[str], None] = lambda _sql: None
+        self.on_tell: Callable[[str, dict[str, Any]], None] = lambda _name, _facts: None
+        self.on_ask: Callable[[], None] = lambda: None
+        self.dead = False
+        self._connection: Any = None
+
+    # --- a life
+
+    async def open(self) -> Agent:
+        self.lives += 1
+        self.dead = False
+        fickle = f"life {self.lives}" if self.fickle else None
+        return await Agent.open(
+            self.path, session=self.session, provider=Watched(self, fickle),
+            toolbox=Toolbox(self.tools), new_id=ids_from(f"{self.session}/{self.lives}"),
+            clock=lambda: self.now, tell=self._tell, registry=self.registry, options=self.options,
+            connect=self._connect,
+        )  # fmt: skip
+
+    @asynccontextmanager
+    async def life(self):
+        """Ends with the block: by `close`, or unnoticed by anybody if it died in between."""
+        agent = await self.open()
+        try:
+            yield agent
+        except BaseException:
+            await self.bury(agent)
+            if not self.dead:
+                raise
+        else:
+            if self.dead:
+                await self.bury(agent)
+            else:
+                await agent.close()
+
+    async def bury(self, agent: Agent) -> None:
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await agent._store.close()
+        agent._events.close()
+        agent._lock.release()
+
+    def die(self) -> None:
+        self.dead = True
+        self._connection._conn.close()  # an open transaction goes with it
+        raise Death
+
+    def _tell(self, name: str, facts: dict[str, Any]) -> None:
+        if self.dead:
+            raise Death
+        self.told.append((name, dict(facts)))
+        self.on_tell(name, facts)
+
+    def _connect(self, database: Any, **options: Any) -> Any:
+        home = self
+
+        class Connection(sqlite3.Connection):
+            def execute(self, sql, *args):
+                home.on_sql(sql)
+                if (
+                    sql == "PRAGMA synchronous = FULL"
+                ):  # no power is lost here: not to wait for syncs
+                    sql = "PRAGMA synchronous = OFF"
+                return super().execute(sql, *args)
+
+        self._connection = inloop.connect(database, factory=Connection, **options)
+        return self._connection
+
+    # --- what others see of it
+
+    def rows(self, query: str, *args: Any) -> list[Any]:
+        """By a connection of our own: only what is durable."""
+        db = sqlite3.connect(self.path / "sessions.db")
+        try:
+            return db.execute(query, args).fetchall()
+        finally:
+            db.close()
+
+    def change(self, statement: str, *args: Any) -> None:
+        db = sqlite3.connect(self.path / "sessions.db")
+        db.execute(statement, args)
+        db.commit()
+        db.close()
+
+    def names_told(self) -> list[str]:
+        return [name for name, _facts in self.told]
+
+    # --- the disk
+
+    def fill_disk(self) -> None:
+        def refuse(sql: str) -> None:
+            if sql.split(maxsplit=1)[0] in ("INSERT", "UPDATE", "DELETE", "BEGIN", "COMMIT"):
+                raise sqlite3.OperationalError(FULL)
+
+        self.on_sql = refuse
+
+    def clear_disk(self) -> None:
+        self.on_sql = lambda _sql: None
+
+    # --- tools that act on the world
+
+    def acting(self, name: str = "act", **options: Any) -> Tool:
+        """A mutating tool; its result tells how often the world was changed."""
+
+        async def run(args, key):
+            if self.dead:
+                raise Death
+            self.effects.append((name, args))
+            return f"effect {len(self.effects)}"
+
+        return Tool(name=name, run=run, mutating=True, **options)
+
+
+class Watched:
+    """The scripted model; remembers what it was asked, and takes no conversation with an orphan."""
+
+    name = "scripted"
+    model = "scripted-1"
+
+    def __init__(self, home: Home, fickle: str | None) -> None:
+        self._home = home
+        self._model = ScriptedProvider(home.script, fickle=fickle)
+
+    async def complete(self, conversation, *, system, tools) -> Answer:
+        assert not unanswered(list(conversation)), "an orphan reached the provider"
+        self._home.asked.append((list(conversation), system))
+        self._home.on_ask()
+        return await self._model.complete(conversation, system=system, tools=tools)
+
+    def stream(self, conversation, *, system, tools):
+        return self._model.stream(conversation, system=system, tools=tools)
+
+
+class Points:
+    """What the agent persists, as it announces it; `at` is called before and after each."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.seen: list[str] = []
+        self.at: Callable[[str, str], None] = lambda _name, _when: None
+        monkeypatch.setattr(points, "sys", self)
+
+    def audit(self, _event: str, name: str, when: str) -> None:
+        if when == "after":
+            self.seen.append(name)
+        self.at(name, when)
