@@ -1,4 +1,6 @@
-"""exactly-once: every effect of the undisturbed run happened once: none lost, none doubled.
+"""exactly-once: every effect that was meant happened once: none lost, none doubled.
+
+Meant is what the target was asked to do (probe `meant`), or else what the undisturbed run did.
 
 Verifies the Ledger, which is kept outside the target: an act that a service recognised by its key
 and did not do again does not count. A lost effect is only judged when the run came to its end.
@@ -18,11 +20,11 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from chaoskit.model import Ack, Effect, Ended, History, Invariant, NothingToJudge, Violation
+from chaoskit.model import Ack, Effect, Ended, History, Invariant, NothingToJudge, Probe, Violation
 
 
 def check(history: History) -> Iterator[Violation]:
-    expected = _done(history.expected(Effect))
+    expected = _meant(history)
     if not expected:
         raise NothingToJudge
     done = _done(history.of(Effect))
@@ -36,6 +38,14 @@ def check(history: History) -> Iterator[Violation]:
             if effect.split(" ", 1)[1] not in surfaced:
                 yield Violation("lost", f"{effect} was never done, and nobody was told")
     yield from _needless(history)
+
+
+def _meant(history: History) -> Counter[str]:
+    """What the target says it was asked to do; else what it does when nothing happens to it."""
+    probe = next(history.of(Probe, "meant"), None)
+    if probe is None:
+        return _done(history.expected(Effect))
+    return Counter(f"{s}.{action} {_args(args)}" for s, action, args in probe.data["effects"])
 
 
 def _needless(history: History) -> Iterator[Violation]:

@@ -44,6 +44,7 @@ async def _main(life: Life) -> None:
     database = life.directory / "sessions.db"
     if "old" in life.workload and not database.exists():
         put_old_database(database, life.workload["old"])
+    life.probe("meant", effects=meant(life.workload))
     agent = await open_agent(life)
     if life.number:
         life.probe("recovered", **observe(life.directory))
@@ -74,6 +75,25 @@ async def open_agent(life: Life) -> Agent:
         options=options,
         connect=inloop.connect,
     )
+
+
+# What a tool does to the World, and whether two calls with the same arguments are meant as two.
+ACTS = {"pay": ("payments", "pay", False), "mail": ("mail", "send", False),
+        "post": ("board", "post", False), "tip": ("payments", "pay", True)}  # fmt: skip
+
+
+def meant(work: Any) -> list[list[Any]]:
+    """Every effect that the requests ask for: what happens without a crash is not always right."""
+    effects: list[list[Any]] = []
+    for step in (
+        step for request in work["requests"] for turn in request["steps"] for step in turn
+    ):
+        if step["tool"] in ACTS:
+            service, action, each_counts = ACTS[step["tool"]]
+            effect = [service, action, step["args"]]
+            if each_counts or effect not in effects:
+                effects.append(effect)
+    return effects
 
 
 class WatchedProvider:

@@ -63,6 +63,7 @@ def books(versions=(1, 1), usage=((1, 10),), errors=()):
     return Probe(1, 0, "end", data)
 
 
+MEANT = Probe(0, 0, "meant", {"effects": [["mail", "send", {"to": "x"}]]})
 ATTEMPT = Ack(0, 0, "failed-attempt", {"turn": 1, "attempt": 0})
 
 
@@ -99,6 +100,7 @@ GOOD = [
     ("rollback", [turn(2), CRASH, recovered([A, B])], UNDISTURBED),
     ("rollback", [turn(2), CRASH, recovered([A, B, C, D])], UNDISTURBED),
     ("exactly-once", [effect(), CRASH, COMPLETED], (effect(),)),
+    ("exactly-once", [MEANT, effect(), COMPLETED], ()),
     ("exactly-once", [effect(), CRASH, effect(applied=False), COMPLETED], (effect(),)),
     ("exactly-once", [CRASH, Ended(1, "failed")], (effect(),)),
     ("single-interruption", [*BOTH, accepted("A"), CRASH, end(log=log(STARTED, CUT))], ()),
@@ -120,6 +122,7 @@ BAD = [
     ("exactly-once/doubled", [effect(), CRASH, effect()], (effect(),)),
     ("exactly-once/unasked", [effect(), effect("bank"), CRASH], (effect(),)),
     ("exactly-once/lost", [CRASH, COMPLETED], (effect(),)),
+    ("exactly-once/lost", [MEANT, COMPLETED], ()),
     ("exactly-once/needless", [effect(), finished("c"), finished("c", "surfaced")], (effect(),)),
     ("exactly-once/doubled", [effect(), finished("c", "surfaced"), effect()], (effect(),)),
     ("model-calls/repeated", [asked(1), decided(1), CRASH, asked(1)], ()),
