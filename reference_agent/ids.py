@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -23,3 +24,7 @@ def ids_from(seed: str) -> NewId:
         return f"{kind}_{digest.hexdigest()}"
 
     return new_id
+
+
+def random_id(kind: str) -> str:
+    return f"{kind}_{secrets.token_hex(6)}"

@@ -13,10 +13,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from reference_agent import chat
+from reference_agent import notes as note_taking
 from reference_agent.messages import Message, ToolCall
 from reference_agent.providers.base import TextDelta
 from reference_agent.retry import Restarted
+from reference_agent.screen import Screen, rendered
 
 # Kills itself with SIGKILL at the first passage of a persist point, as POINT:PHASE says.
 KILLED = """
@@ -42,11 +43,11 @@ sys.exit(main())
 # A tool that never comes back.
 STUCK = """
 import asyncio, sys
-from reference_agent import chat, cli
+from reference_agent import cli, notes
 async def note(self, args, key):
     print("working", flush=True)
     await asyncio.Event().wait()
-chat.Notes.note = note
+notes.Notes.note = note
 sys.exit(cli.main())
 """
 POINTS = ("run.start", "log.append", "message.user", "decision.record", "message.assistant",
@@ -448,7 +449,7 @@ def test_a_chat_without_a_url_imports_no_http_client(run):
 
 
 def test_a_torn_note_counts_for_nothing_and_is_cut_off(tmp_path):
-    notes = chat.Notes()
+    notes = note_taking.Notes()
     notes.directory = tmp_path
     (tmp_path / "notes.txt").write_text('k1\t"whole"\nk2\t"to')
     assert asyncio.run(notes.verify({}, "k2")) is None
@@ -457,7 +458,7 @@ def test_a_torn_note_counts_for_nothing_and_is_cut_off(tmp_path):
 
 
 def test_the_screen_shows_streamed_words_once_and_says_when_they_are_void(capsys):
-    screen, said = chat.Screen(), []
+    screen, said = Screen(), []
     screen.follow(said)
     said.append(Message("user", "go"))
     for item in (TextDelta("Hal"), Restarted(), TextDelta("Hal"), TextDelta("lo")):
@@ -471,5 +472,5 @@ def test_the_screen_shows_streamed_words_once_and_says_when_they_are_void(capsys
 
 
 def test_a_megabyte_is_not_poured_onto_the_screen():
-    (line,) = chat.rendered(Message("tool", "x" * 1_000_000, call_id="c", tool="t"))
+    (line,) = rendered(Message("tool", "x" * 1_000_000, call_id="c", tool="t"))
     assert line.endswith("... (998000 more characters)")

@@ -1,0 +1,285 @@
+"""From options to an open session: what the user chose, checked, and every trouble in one line."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shlex
+import sqlite3
+from argparse import Namespace
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiosqlite
+import msgspec
+
+from reference_agent import config as settings, logs
+from reference_agent.agent import Agent, Options
+from reference_agent.cadence import Cadence
+from reference_agent.hooks import HookRegistry
+from reference_agent.ids import random_id, system_clock
+from reference_agent.lock import SessionBusy
+from reference_agent.log import DamagedLog
+from reference_agent.messages import Message
+from reference_agent.notes import Notes, NoteTaker
+from reference_agent.providers.base import (
+    Answer,
+    ModelError,
+    Provider,
+    TextDelta,
+    ToolSpec,
+)
+from reference_agent.screen import Screen
+from reference_agent.store import SessionStore
+from reference_agent.store.database import CorruptStore, NewerStore
+from reference_agent.store.sqlite import Request
+
+T = TypeVar("T")
+log = logs.get_logger(__name__)
+
+FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
+SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")  # it becomes a file name
+TROUBLE = (SessionBusy, CorruptStore, NewerStore, DamagedLog, sqlite3.Error, OSError)
+
+
+class Problem(Exception):
+    """One line for the user, and the exit code if nothing can go on."""
+
+    def __init__(self, text: str, code: int = FAILED) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Interruptible:
+    """A provider that can be told to stop (C3).
+
+    Only the wait for the model is cancelled, from outside, and turned into a ModelError here: the agent
+    itself is never cancelled, because a write that is torn away in the middle may have happened or not.
+    """
+
+    def __init__(self, provider: Provider) -> None:
+        self._provider = provider
+        self.name = provider.name
+        self.model = provider.model
+        self._stop = asyncio.Event()
+        self._waiting: asyncio.Task[Any] | None = None
+
+    @property
+    def stopped(self) -> bool:
+        return self._stop.is_set()
+
+    def stop(self) -> bool:
+        """Whether somebody was waiting for the model; if not, the next call will fail at once."""
+        self._stop.set()
+        return self._waiting.cancel() if self._waiting else False
+
+    def reset(self) -> None:
+        self._stop.clear()
+
+    async def sleep(self, seconds: float) -> None:
+        """Between two attempts. It ends early when stopped, and the next attempt then fails at once."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stop.wait(), seconds)
+
+    async def complete(
+        self, conversation: Sequence[Message], *, system: str, tools: Sequence[ToolSpec]
+    ) -> Answer:
+        with self._stoppable():
+            return await self._provider.complete(conversation, system=system, tools=tools)
+
+    async def stream(
+        self, conversation: Sequence[Message], *, system: str, tools: Sequence[ToolSpec]
+    ) -> AsyncIterator[TextDelta | Answer]:
+        stream = self._provider.stream(conversation, system=system, tools=tools)
+        with self._stoppable():
+            try:
+                async for item in stream:
+                    yield item
+            finally:
+                await stream.aclose()  # type: ignore[attr-defined] # every provider's is a generator
+
+    @contextmanager
+    def _stoppable(self) -> Iterator[None]:
+        interrupted = ModelError("interrupted", retryable=False)
+        if self.stopped:
+            raise interrupted
+        task = self._waiting = asyncio.current_task()
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not self.stopped or task is None:
+                raise
+            task.uncancel()
+            raise interrupted from None
+        finally:
+            self._waiting = None
+
+    async def aclose(self) -> None:
+        close = getattr(self._provider, "aclose", None)
+        if close:
+            await close()
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """What the options and the settings come to."""
+
+    directory: Path
+    config: settings.Config
+    provider: Interruptible
+    again: tuple[str, ...]  # the options that a line to resume needs
+
+    def line_to_resume(self, session: str) -> str:
+        return shlex.join(["reference-agent", "chat", *self.again, "--resume", session])
+
+    def agent_options(self) -> Options:
+        config = self.config
+        every = (config.checkpoint_every_turns, config.checkpoint_every_seconds)
+        return Options(
+            cadence=Cadence(config.cadence, *(every if config.cadence == "periodic" else ())),
+            max_turns=config.max_turns, limit_tokens=_token_limit(config),
+            max_retries=config.max_retries, retry_base_delay_ms=config.retry_base_delay_ms,
+            tool_deadline=config.tool_timeout_seconds,
+        )  # fmt: skip
+
+
+def set_up(options: Namespace) -> Setup:
+    config = _config(options)
+    state = options.state or config.state_directory
+    again = [("--state", options.state), ("--config", options.config)]
+    again += [(f"--{name}", getattr(options, name, None)) for name in ("url", "model", "cadence")]
+    given = tuple(word for name, value in again if value for word in (name, value))
+    # Absolute, because the session remembers its scratchpad and may be resumed from elsewhere.
+    return Setup(Path(state).absolute(), config, Interruptible(_provider(config)), given)
+
+
+def _config(options: Namespace) -> settings.Config:
+    """The settings of the file, and what the options put in their place."""
+    try:
+        config = settings.load(Path(options.config)) if options.config else settings.Config()
+        changes = {
+            key: value
+            for key, option in (("provider_url", "url"), ("model", "model"),
+                                ("stream", "stream"), ("cadence", "cadence"))
+            if (value := getattr(options, option, None)) is not None
+        }  # fmt: skip
+        config = msgspec.structs.replace(config, **changes)
+    except settings.BadConfig as error:
+        raise Problem(str(error), WRONG_USE) from None
+    if config.database is not None:
+        raise Problem(
+            "database: the chat keeps its sessions in sessions.db of the state directory;"
+            " remove this setting, or use --state",
+            WRONG_USE,
+        )
+    return config
+
+
+def _provider(config: settings.Config) -> Provider:
+    if config.provider_url is None:
+        if config.model != settings.Config().model:
+            raise Problem(f"--model {config.model} needs --url: whom to ask for it", WRONG_USE)
+        return NoteTaker()
+    if config.model == settings.Config().model:
+        raise Problem("--url needs --model: which model to ask for", WRONG_USE)
+    try:
+        import httpx2  # noqa: F401, PLC0415 - only who talks over HTTP pays for it
+
+        from reference_agent.providers.openai_http import OpenAIProvider, Timeouts  # noqa: PLC0415
+    except ImportError as error:
+        raise Problem(f"--url needs a package that is not installed: {error.name}") from None
+    silence = config.model_timeout_seconds
+    try:
+        return OpenAIProvider(
+            base_url=config.provider_url, model=config.model,
+            api_key=os.environ.get(config.provider_key_variable) or None,
+            timeouts=Timeouts(silence=silence) if silence else Timeouts(),
+        )  # fmt: skip
+    except ValueError as error:
+        raise Problem(f"--url: {error}", WRONG_USE) from None
+
+
+def _token_limit(config: settings.Config) -> int | None:
+    """Money is turned into tokens at the dearer price: it can end early, and never overspends."""
+    limits = [config.budget_tokens] if config.budget_tokens is not None else []
+    if config.budget_usd is not None:
+        price = max(config.usd_per_million_input_tokens, config.usd_per_million_output_tokens)
+        limits.append(int(config.budget_usd / price * 1_000_000))
+    return min(limits, default=None)
+
+
+def checked_id(session: str) -> str:
+    if not SESSION_ID.fullmatch(session):
+        raise Problem(
+            f"session id: expected 1 to 64 letters, digits, - and _, found {session[:80]!r}",
+            WRONG_USE,
+        )
+    return session
+
+
+@asynccontextmanager
+async def reading(directory: Path, session: str) -> AsyncIterator[SessionStore | None]:
+    """The store beside any agent that has it open; None when nothing was ever stored here."""
+    path = directory / "sessions.db"
+    if not path.exists():
+        yield None
+        return
+    store = await SessionStore.open(path, session, "agent", system_clock)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def known_sessions(directory: Path) -> list[tuple[str, int]]:
+    async with reading(directory, "") as store:
+        return await store.sessions() if store else []
+
+
+async def unfinished(directory: Path, session: str) -> list[Request]:
+    """What waits to be done in a session; a Problem if there is no such session."""
+    async with reading(directory, session) as store:
+        if store is None or session not in dict(await store.sessions()):
+            raise Problem(f"there is no session {session} in {directory}")
+        return await store.unfinished_requests()
+
+
+async def open_session(setup: Setup, session: str, screen: Screen | None = None) -> Agent:
+    """The agent, recovered. If that fails no connection stays open: its thread would outlive us."""
+    opened: list[aiosqlite.Connection] = []
+
+    def connect(*args: Any, **options: Any) -> aiosqlite.Connection:
+        opened.append(aiosqlite.connect(*args, **options))
+        return opened[-1]
+
+    notes = Notes()
+    limit = setup.config.hook_timeout_seconds
+    try:
+        agent = await Agent.open(
+            setup.directory, session=session, provider=setup.provider, toolbox=notes.tools(),
+            new_id=random_id, sleep=setup.provider.sleep, connect=connect,
+            tell=screen.hear if screen else lambda _what, _facts: None,
+            registry=HookRegistry(time_limit=lambda: asyncio.timeout(limit)),
+            options=setup.agent_options(), agent_id=setup.config.agent_id,
+        )  # fmt: skip
+        notes.directory = await agent.scratchpad()
+    except BaseException:
+        for connection in opened:
+            await connection.close()
+        raise
+    return agent
+
+
+@contextmanager
+def explained(directory: Path) -> Iterator[None]:
+    """Trouble that is known, as a Problem (C4)."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except sqlite3.Error as error:
+        raise Problem(f"{directory / 'sessions.db'}: {error}") from error
+    except TROUBLE as error:
+        raise Problem(str(error)) from error
