@@ -78,7 +78,7 @@ class Sweep:
 
 
 class Sample:
-    """`runs` schedules drawn from the seed: one crash, then two, then three, a third of them each.
+    """`runs` schedules drawn from the seed: one crash, then two, then three, about a third each.
 
     Later crashes are drawn with a bias towards the beginning of a life, because that is where
     recovery happens.
@@ -101,9 +101,10 @@ class Sample:
         rng = random.Random(f"{self._seed}/{round_number}")
         parents = [s for s in seen if len(s.faults) == round_number - 1 and seen[s]]
         done: set[Schedule] = set()
+        share = self._share(round_number, sum(bool(schedule.faults) for schedule in seen))
         # Few distinct schedules may exist; a bounded number of draws keeps this finite.
-        for _ in range(20 * self._share(round_number)):
-            if len(done) == self._share(round_number) or not parents:
+        for _ in range(20 * share):
+            if len(done) == share or not parents:
                 return
             schedule = self._draw(rng, rng.choice(parents), seen)
             if schedule and schedule not in done:
@@ -116,6 +117,7 @@ class Sample:
         possible = faults_at(firings[int(fraction * len(firings))], self._kind)
         return Schedule((*parent.faults, rng.choice(possible))) if possible else None
 
-    def _share(self, round_number: int) -> int:
-        share, rest = divmod(self._runs, self.DEPTH)
-        return share + (rest if round_number == 1 else 0)
+    def _share(self, round_number: int, done: int) -> int:
+        """What a round could not find, because there was no more, the later ones make up for."""
+        rounds_left = self.DEPTH - round_number + 1
+        return -(-(self._runs - done) // rounds_left)

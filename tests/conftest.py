@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from chaoskit.bench import Bench
@@ -14,6 +15,15 @@ from chaoskit.settings import Settings
 from chaoskit.workspace import Workspace
 
 pytest_plugins = ["pytester"]
+
+# A slow machine is no bug, and the same tree gives the same answer twice.
+hypothesis.settings.register_profile(
+    "tests",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("tests")
 TARGETS = Path(__file__).with_name("targets.py")
 
 

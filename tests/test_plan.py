@@ -79,3 +79,7 @@ def test_a_second_crash_extends_a_schedule_that_was_run():
 
 def test_a_sample_of_a_target_without_points_is_empty_rather_than_endless():
     assert play(Sample(seed=1, runs=10), firings=()) == []
+
+
+def test_a_sample_is_as_large_as_was_asked_for_also_when_there_are_few_points():
+    assert len(play(Sample(seed=1, runs=50))) == 50

@@ -55,10 +55,15 @@ class Database:
 
     @staticmethod
     async def _check(path: Path, connect: Connect) -> None:
-        """Read-only: closing any other connection would move the -wal into the damaged file."""
+        """Read-only where it can be: any other connection would move the -wal into a damaged file.
+
+        A crash while the database was made can leave a journal that has to be rolled back before
+        anybody can read; that takes a connection that may write, and there is no -wal to move yet.
+        """
         if not os.path.exists(path):  # noqa: ASYNC240, PTH110 - `path` may be :memory:
             return
-        uri = f"file:{quote(str(path))}?mode=ro"
+        unfinished = os.path.exists(f"{path}-journal")  # noqa: ASYNC240, PTH110
+        uri = f"file:{quote(str(path))}?mode={'rw' if unfinished else 'ro'}"
         connection = await connect(uri, uri=True, isolation_level=None)
         try:
             async with connection.execute("PRAGMA quick_check(1)") as cursor:
