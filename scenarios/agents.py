@@ -3,8 +3,8 @@
 - `retry`: the model fails in every way that passes, and the process dies in between.
 - `cadence-*`: a checkpoint after each call, or after every second turn only.
 - `fickle`: a model that never answers the same way twice. What was decided once must stay decided.
-- `parallel`: several calls in one turn, one raises, one hangs until its deadline, one returns a
-  megabyte, two are the same on purpose.
+- `parallel`: several calls in one turn, one raises, one hangs until its deadline, one returns a lot,
+  two are the same on purpose.
 - `migration`: a database of the version before is upgraded under crashes, and loses no row.
 """
 
@@ -47,7 +47,7 @@ def parallel(seed: int) -> Json:
             {"tool": "tip", "args": {"to": "b", "cents": 5}},
             {"tool": "tip", "args": {"to": "b", "cents": 5}},
             {"tool": "pay", "args": {"to": "a", "cents": seed % 1000 + 1}},
-            {"tool": "big", "args": {"size": 1_000_000}},
+            {"tool": "big", "args": {"size": 100_000}},
         ],
     ]
     return {"requests": [{"content": "do all of this", "steps": steps, "answer": "done"}]}
