@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -289,17 +290,34 @@ Event = Born | Invoke | Ok | Fail | Info | Ack | Effect | Probe | Crashed | Stru
 E = TypeVar("E", bound=Event)
 
 
-class History(msgspec.Struct, frozen=True):
+class History(msgspec.Struct, frozen=True, dict=True):
     """All that the oracle gets to see. `baseline` are the events of the same workload without faults."""
 
     events: tuple[Event, ...]
     baseline: tuple[Event, ...] = ()
 
     def of(self, kind: type[E], name: str | None = None) -> Iterator[E]:
-        return select(self.events, kind, name)
+        return select(self._events.get(kind, ()), kind, name)
 
     def expected(self, kind: type[E], name: str | None = None) -> Iterator[E]:
-        return select(self.baseline, kind, name)
+        return select(self._baseline.get(kind, ()), kind, name)
+
+    # Every invariant looks for some kind of event, several times: sort them once.
+
+    @cached_property
+    def _events(self) -> dict[type, list[Event]]:
+        return _by_kind(self.events)
+
+    @cached_property
+    def _baseline(self) -> dict[type, list[Event]]:
+        return _by_kind(self.baseline)
+
+
+def _by_kind(events: Iterable[Event]) -> dict[type, list[Event]]:
+    found: dict[type, list[Event]] = {}
+    for event in events:
+        found.setdefault(type(event), []).append(event)
+    return found
 
 
 def last(events: Iterable[E]) -> E | None:

@@ -56,7 +56,7 @@ from chaoskit.world import World
 from chaoskit.zygote import Zygote
 
 HISTORY_FILE = "history.jsonl"
-LIVES_PER_PROCESS = 30  # a leak of the target must not spoil more states than this
+LIVES_PER_PROCESS = 60  # a leak of the target must not spoil more states than this
 
 
 class Supervisor:

@@ -33,6 +33,7 @@ from reference_agent.tools import Args, Tool, Toolbox
 from scenarios import inloop
 
 SESSION = "session"
+msgspec.convert({}, Options)  # the first time takes a while: here, before the fork, for all lives
 
 
 def main(life: Life) -> None:
@@ -117,12 +118,12 @@ class WatchedProvider:
         turn = 1 + sum(message.role == "assistant" for message in conversation)
         orphans = [call.id for call in unanswered(list(conversation))]
         self._life.probe("asked", turn=turn, orphans=orphans)
-        # How often it was asked is known outside: a model's troubles do not end with our process.
-        asked = self._life.call("model", "ask", turn=turn)["times"]
-        failures = self._failures.get(turn, [])
-        if asked <= len(failures):
-            status = failures[asked - 1]
-            raise ModelError(f"HTTP {status}", retryable=can_pass(status), status=status)
+        if failures := self._failures.get(turn, []):
+            # How often it was asked is known outside: a model's troubles do not end with our process.
+            asked = self._life.call("model", "ask", turn=turn)["times"]
+            if asked <= len(failures):
+                status = failures[asked - 1]
+                raise ModelError(f"HTTP {status}", retryable=can_pass(status), status=status)
         return await self._model.complete(conversation, system=system, tools=tools)
 
     def stream(

@@ -170,14 +170,27 @@ def write_file(path: str, old: FileData, new: FileData, flags: int = 0) -> None:
     try:
         if old.size > new.size:
             os.ftruncate(handle, new.size)
-        for number, _, after in old.pages.diff(new.pages):
-            start = number * PAGE
-            content = (after[0] if after else b"").ljust(min(PAGE, max(0, new.size - start)), b"\0")
+        for start, content in _runs(old, new):
             os.pwrite(handle, content, start)
         if old.size < new.size:
             os.ftruncate(handle, new.size)
     finally:
         os.close(handle)
+
+
+def _runs(old: FileData, new: FileData) -> Iterator[tuple[int, bytes]]:
+    """The bytes that differ, pages that touch joined: a call costs more than the page it writes."""
+    start, pages = 0, list[bytes]()
+    for number, _, after in old.pages.diff(new.pages):  # in order
+        at = number * PAGE
+        if pages and at != start + len(pages) * PAGE:
+            yield start, b"".join(pages)
+            pages = []
+        if not pages:
+            start = at
+        pages.append((after[0] if after else b"").ljust(min(PAGE, max(0, new.size - at)), b"\0"))
+    if pages:
+        yield start, b"".join(pages)
 
 
 class Stage:

@@ -178,7 +178,7 @@ def usage_of(
 ) -> Usage:
     """Counted from what was said: the same words cost the same in every life."""
     read = [system, *(text for message in conversation for text in texts_of(message))]
-    read += [msgspec.json.encode(tool).decode() for tool in tools]
+    read.append(msgspec.json.encode(tools).decode())
     return Usage(estimated_tokens(*read), estimated_tokens(*texts_of(answer)))
 
 

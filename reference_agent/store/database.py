@@ -79,8 +79,8 @@ class Database:
 
     async def _prepare(self, path: Path) -> None:
         try:
-            await self._connection.execute("PRAGMA journal_mode = WAL")
-            await self._connection.execute("PRAGMA synchronous = FULL")
+            await self.execute("PRAGMA journal_mode = WAL")
+            await self.execute("PRAGMA synchronous = FULL")
             await self._migrate(path)
         except sqlite3.OperationalError:
             raise  # busy, full, unreadable: the machine's trouble, not the file's
@@ -100,35 +100,33 @@ class Database:
             async with self.transaction():
                 for step in schema.MIGRATIONS[version:]:
                     for statement in step.split(";")[:-1]:
-                        await self._connection.execute(statement)
-                await self._connection.execute(f"PRAGMA user_version = {schema.VERSION}")
+                        await self.execute(statement)
+                await self.execute(f"PRAGMA user_version = {schema.VERSION}")
 
     async def close(self) -> None:
         await self._connection.close()
 
+    async def execute(self, statement: str, *args: Any) -> list[Any]:
+        """One trip to aiosqlite's thread; with a cursor it would be three."""
+        return list(await self._connection.execute_fetchall(statement, args))
+
     async def one(self, query: str, *args: Any) -> Any:
-        async with self._connection.execute(query, args) as cursor:
-            return await cursor.fetchone()
-
-    async def all(self, query: str, *args: Any) -> list[Any]:
-        return list(await self._connection.execute_fetchall(query, args))
-
-    async def execute(self, statement: str, *args: Any) -> None:
-        await self._connection.execute(statement, args)
+        rows = await self.execute(query, *args)
+        return rows[0] if rows else None
 
     async def write(self, point: str, statement: str, *args: Any) -> None:
         """One statement outside a transaction is a transaction of its own."""
         with persisting(point):
-            await self._connection.execute(statement, args)
+            await self.execute(statement, *args)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        await self._connection.execute("BEGIN IMMEDIATE")
+        await self.execute("BEGIN IMMEDIATE")
         try:
             yield
-            await self._connection.execute("COMMIT")
+            await self.execute("COMMIT")
         except BaseException:
             # A failed COMMIT may or may not have ended the transaction.
             if self._connection.in_transaction:
-                await self._connection.execute("ROLLBACK")
+                await self.execute("ROLLBACK")
             raise

@@ -25,6 +25,10 @@ from reference_agent.store.database import Connect, Database
 
 CallStatus = Literal["issued", "completed", "failed", "unknown"]
 RunStatus = Literal["running", "completed", "failed", "interrupted"]
+_PLAN = msgspec.json.Decoder(Plan)
+_MESSAGE = msgspec.json.Decoder(Message)
+_CALLS = msgspec.json.Decoder(tuple[ToolCall, ...])
+_REASONING = msgspec.json.Decoder(tuple[Reasoning, ...])
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -123,7 +127,7 @@ class SessionStore:
 
     async def sessions(self) -> list[tuple[str, int]]:
         """Every session of this database, and how many messages it has."""
-        return [tuple(row) for row in await self._db.all(
+        return [tuple(row) for row in await self._db.execute(
             "SELECT s.id, COUNT(m.id) FROM sessions s LEFT JOIN messages m ON m.session_id = s.id"
             " GROUP BY s.id ORDER BY s.created_at, s.id"
         )]  # fmt: skip
@@ -179,7 +183,7 @@ class SessionStore:
 
     async def unfinished_requests(self) -> list[Request]:
         """Accepted, not answered, and not given up."""
-        rows = await self._db.all(
+        rows = await self._db.execute(
             "SELECT request_id, content, first_turn, answer FROM requests q"
             " WHERE session_id = ? AND answer IS NULL AND NOT EXISTS ("
             "  SELECT 1 FROM runs r WHERE r.session_id = q.session_id"
@@ -193,7 +197,7 @@ class SessionStore:
 
     async def messages(self, up_to: int | None = None) -> list[StoredMessage]:
         """All of them, or those up to an id."""
-        rows = await self._db.all(
+        rows = await self._db.execute(
             "SELECT id, turn, created_at, role, content, tool_args, tool_call_id, tool_name, is_error,"
             " reasoning FROM messages WHERE session_id = ? AND id <= ? ORDER BY id",
             self._session, up_to if up_to is not None else 2**62,
@@ -266,7 +270,7 @@ class SessionStore:
         return StoredCheckpoint(turn, version, last_msg_id, plan, Budget(spent, limit))
 
     async def versions(self) -> list[int]:
-        rows = await self._db.all(
+        rows = await self._db.execute(
             "SELECT version FROM checkpoints WHERE session_id = ? ORDER BY version", self._session
         )
         return [row[0] for row in rows]
@@ -283,7 +287,7 @@ class SessionStore:
         if checkpoint.plan is None:
             return None
         (content,) = await self._db.one("SELECT content FROM plans WHERE hash = ?", checkpoint.plan)
-        return msgspec.json.decode(content, type=Plan)
+        return _PLAN.decode(content)
 
     # --- the journal (G3, G4)
 
@@ -291,7 +295,7 @@ class SessionStore:
         row = await self._db.one(
             "SELECT message FROM decisions WHERE session_id = ? AND turn = ?", self._session, turn
         )
-        return msgspec.json.decode(row[0], type=Message) if row else None
+        return _MESSAGE.decode(row[0]) if row else None
 
     async def record_decision(self, turn: int, message: Message, usage: Usage) -> None:
         """What the model said and what it cost: both or neither, so nothing is counted twice."""
@@ -324,7 +328,7 @@ class SessionStore:
         )  # fmt: skip
 
     async def errors(self, turn: int | None = None) -> list[StoredError]:
-        rows = await self._db.all(
+        rows = await self._db.execute(
             "SELECT turn, context, message, attempt FROM errors"
             " WHERE session_id = ? AND (? IS NULL OR turn = ?) ORDER BY id",
             self._session, turn, turn,
@@ -354,7 +358,7 @@ class SessionStore:
         return found[0] if found else None
 
     async def _calls(self, which: str, *values: str) -> list[RecordedCall]:
-        rows = await self._db.all(
+        rows = await self._db.execute(
             "SELECT call_id, tool_name, args_json, idempotency_key, status, result_text"
             f" FROM tool_calls WHERE session_id = ? AND {which} ORDER BY rowid",
             self._session, *values,
@@ -398,7 +402,7 @@ def stored_to_message(row: Sequence[Any]) -> Message:
         )
     return Message(
         role, content,
-        msgspec.json.decode(calls, type=tuple[ToolCall, ...]) if calls else (),
+        _CALLS.decode(calls) if calls else (),
         call_id, tool, bool(is_error),
-        msgspec.json.decode(reasoning, type=tuple[Reasoning, ...]) if reasoning else (),
+        _REASONING.decode(reasoning) if reasoning else (),
     )  # fmt: skip

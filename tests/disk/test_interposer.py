@@ -656,14 +656,24 @@ def test_a_kill_takes_the_whole_group_and_nothing_comes_after(watched: Watched) 
     done = watched.run(
         """
         import os, subprocess, sys, threading
+        ready, here = os.pipe()
+        gate, opener = os.pipe()  # nobody goes on before all are there
         def forever(name):
             fd = os.open(name, os.O_CREAT | os.O_WRONLY)
+            os.write(here, b"!")
+            os.read(gate, 1)
             while True: os.write(fd, b"x")
         threading.Thread(target=forever, args=("thread",), daemon=True).start()
-        if os.fork() == 0: forever("child")
-        subprocess.Popen([sys.executable, "-c", "import os; fd = os.open('exec', os.O_CREAT | "
-                          "os.O_WRONLY)\\nwhile True: os.write(fd, b'y')"])
-        forever("main")
+        if os.fork() == 0:
+            os.close(opener)
+            forever("child")
+        other = f"import os; fd = os.open('exec', os.O_CREAT | os.O_WRONLY); os.write({here}, b'!')"
+        other += f"\\nos.read({gate}, 1)\\nwhile True: os.write(fd, b'y')"
+        subprocess.Popen([sys.executable, "-c", other], pass_fds=[here, gate])
+        for _ in range(3): os.read(ready, 1)
+        os.close(opener)
+        fd = os.open("main", os.O_CREAT | os.O_WRONLY)
+        while True: os.write(fd, b"x")
         """,
         action=interposer.kill(30000, "after"),
     )
