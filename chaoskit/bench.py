@@ -26,7 +26,7 @@ from chaoskit.watch import DiskWatch
 from chaoskit.workspace import Workspace
 from chaoskit.zygote import CannotStart, Zygote
 
-SAMPLED = 50  # of the rebuilt states that passed, one in so many is also run into for real
+SAMPLED = 100  # of the rebuilt states that passed, one in so many is also run into for real
 
 
 class CannotTest(Exception):

@@ -183,14 +183,13 @@ class Supervisor:
         kill = None
         if isinstance(fault, Kill) and fault.point.op is None:
             kill = {"name": fault.point.name, "nth": fault.point.nth, "when": fault.when}
-        undisturbed = run.rebuilt  # nothing is planned for the life after a rebuilt crash
         return {
             "entry": self._scenario.target.entry,
             "patch": self._mutant.patch if self._mutant else None,
             "directory": str(run.state),
-            "trace": None if undisturbed else str(run.directory / f"trace-{life}"),
+            "trace": None if run.rebuilt else str(run.directory / f"trace-{life}"),
             "control": str(watch.control_path) if watch else None,
-            "patient": undisturbed,
+            "patient": fault is None,  # nothing is going to cut it short
             "life": life,
             "seed": self._seed,
             "workload": self._workload,

@@ -229,7 +229,7 @@ class Senseless(Exception):
 
 def strongest(event: Event, answers: Sequence[Decision]) -> Decision:
     """E2 and E3, over answers that make sense for the event, in the order of registration."""
-    for kind in _meant_for(event):
+    for kind in _meant_for(event) if answers else ():
         equals = [answer for answer in answers if isinstance(answer, kind)]
         if equals:
             return _together(equals)
