@@ -150,16 +150,17 @@ def load(path: Path) -> Config:
         raise BadConfig(f"{path}: {error}") from None
 
 
-def save(config: Config, path: Path) -> None:
+def save(config: Config, path: Path, *, mark: str = "") -> None:
     """All settings, also those that are at their default, so that one sees what there is (F4).
 
+    `mark` is in the temporary file's name instead of the process's id, which no seed can decide.
     Raises OSError when that is not certain; the file is then the old one or the new one, whole.
     """
     settings = {key: getattr(config, key) for key in Config.__struct_fields__ if key in KEYS}
     everything = settings | config.others | settings  # in this order, and ours win
     content = msgspec.json.format(msgspec.json.encode(everything), indent=2)
     with persisting("config.save"):
-        _replace(path.resolve(), content + b"\n")  # resolved: a link stays a link
+        _replace(path.resolve(), content + b"\n", mark)  # resolved: a link stays a link
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -204,10 +205,12 @@ def _similar(key: str) -> str | None:
     return next(iter(difflib.get_close_matches(key, sorted(KEYS), n=1)), None)
 
 
-def _replace(path: Path, content: bytes) -> None:
+def _replace(path: Path, content: bytes, mark: str) -> None:
     """Temp, fsync, rename, directory fsync. Without the first sync a power loss can leave the name
     without its content, without the second it can bring the old file back."""
-    temp = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # two processes never share one
+    temp = path.with_name(
+        f".{path.name}.{mark or os.getpid()}.tmp"
+    )  # two processes never share one
     try:
         _write_synced(temp, content, _mode(path))
         temp.replace(path)

@@ -134,15 +134,16 @@ class Setup(msgspec.Struct, frozen=True):
     def line_to_resume(self, session: str) -> str:
         return shlex.join(["reference-agent", "chat", *self.again, "--resume", session])
 
-    def agent_options(self) -> Options:
-        config = self.config
-        every = (config.checkpoint_every_turns, config.checkpoint_every_seconds)
-        return Options(
-            cadence=Cadence(config.cadence, *(every if config.cadence == "periodic" else ())),
-            max_turns=config.max_turns, limit_tokens=_token_limit(config),
-            max_retries=config.max_retries, retry_base_delay_ms=config.retry_base_delay_ms,
-            tool_deadline=config.tool_timeout_seconds,
-        )  # fmt: skip
+
+def agent_options(config: settings.Config) -> Options:
+    """What the settings mean to the agent."""
+    every = (config.checkpoint_every_turns, config.checkpoint_every_seconds)
+    return Options(
+        cadence=Cadence(config.cadence, *(every if config.cadence == "periodic" else ())),
+        max_turns=config.max_turns, limit_tokens=_token_limit(config),
+        max_retries=config.max_retries, retry_base_delay_ms=config.retry_base_delay_ms,
+        tool_deadline=config.tool_timeout_seconds,
+    )  # fmt: skip
 
 
 def set_up(options: Namespace) -> Setup:
@@ -262,7 +263,7 @@ async def open_session(setup: Setup, session: str, screen: Screen | None = None)
             new_id=random_id, sleep=setup.provider.sleep, connect=connect,
             tell=screen.hear if screen else lambda _what, _facts: None,
             registry=HookRegistry(time_limit=lambda: asyncio.timeout(limit)),
-            options=setup.agent_options(), agent_id=setup.config.agent_id,
+            options=agent_options(setup.config), agent_id=setup.config.agent_id,
         )  # fmt: skip
         notes.directory = await agent.scratchpad()
     except BaseException:

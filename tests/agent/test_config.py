@@ -299,3 +299,15 @@ def test_a_save_keeps_permissions_and_links(tmp_path):
 
 def test_settings_are_plain_data():
     assert msgspec.json.decode(msgspec.json.encode(Config()), type=Config) == Config()
+
+
+@pytest.mark.requirement("K6")
+def test_the_temporary_file_is_named_by_the_process_or_as_the_caller_says(tmp_path, monkeypatch):
+    names = []
+    real = Path.replace
+    monkeypatch.setattr(
+        Path, "replace", lambda temp, path: (names.append(temp.name), real(temp, path))
+    )
+    save(Config(), tmp_path / "config.json")
+    save(Config(), tmp_path / "config.json", mark="life-1")
+    assert names == [f".config.json.{os.getpid()}.tmp", ".config.json.life-1.tmp"]
