@@ -69,7 +69,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     system: str = "You are a careful assistant."
     cadence: Cadence = Cadence()
-    max_turns: int = 50  # of one request
+    max_turns: int = 50  # of one request, in all lives together
     limit_tokens: int | None = None
     max_retries: int = MAX_RETRIES
     retry_base_delay_ms: float = BASE_DELAY_MS
@@ -278,13 +278,13 @@ class Agent:
     async def _take_turns(self, request: Request, watch: Watcher | None) -> str:
         if not self._said_in(request.first_turn):  # a continued request may have it already
             await self._add(Message("user", request.content), request.first_turn)
-        turn = self._turn_in_progress()
-        for _ in range(self._options.max_turns):
+        # From the request's first turn, not from here: a crash gives nobody more turns.
+        too_many = request.first_turn + self._options.max_turns
+        for turn in range(self._turn_in_progress(), too_many):
             answer = final_answer(self._conversation)
             if answer is not None:
                 return answer
             await self._take_turn(turn, watch)
-            turn += 1
         answer = final_answer(self._conversation)
         if answer is None:
             raise GaveUp(f"no answer within {self._options.max_turns} turns")

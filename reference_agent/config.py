@@ -86,7 +86,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     retry_base_delay_ms: Count = 500  # doubled after each attempt
 
     # When it stops.
-    max_turns: Positive = 50  # of one request
+    max_turns: Positive = 50  # of one request, in all lives together
     budget_tokens: MaybePositive = None  # of one session, in and out
     budget_usd: MaybeAmount = None  # of one session; needs the prices
     usd_per_million_input_tokens: Amount = 0.0

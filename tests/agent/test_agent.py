@@ -358,6 +358,21 @@ def test_a_request_has_so_many_turns_and_no_more(tmp_path, turns, enough):
 
 
 @pytest.mark.requirement("K2")
+def test_a_crash_gives_a_request_no_more_turns(tmp_path):
+    # BUG found by this test: each life counted its turns from 0 again.
+    home = Home(tmp_path, TURNS, max_turns=5)
+    home.tools = [home.acting()]
+    third = ("turn", 3)
+    home.on_tell = lambda name, facts: home.die() if (name, facts.get("turn")) == third else None
+    assert say(home) is None
+    home.on_tell = lambda _name, _facts: None
+    for _ in range(2):  # asking again does not help either
+        with pytest.raises(GaveUp, match="no answer within 5 turns"):
+            say(home)
+    assert len(home.asked) == 5
+
+
+@pytest.mark.requirement("K2")
 def test_a_request_that_was_given_up_leaves_its_decisions_to_nobody_else(tmp_path):
     # BUG found by this test: its turns were rolled back, and the next request got its decisions.
     home = Home(tmp_path, entry(answer="First."), TURNS, entry(answer="Other."), max_turns=2,
