@@ -32,7 +32,7 @@ from reference_agent.backlog import Backlog, Sleep
 from reference_agent.cadence import Cadence
 from reference_agent.calls import ToolRunner
 from reference_agent.hooks import HookRegistry
-from reference_agent.ids import Clock, NewId, system_clock
+from reference_agent.ids import Clock, NewId, checked_session, system_clock
 from reference_agent.lock import SessionLock
 from reference_agent.log import EventLog
 from reference_agent.logs import get_logger
@@ -129,6 +129,7 @@ class Agent:
         connect: Connect = aiosqlite.connect,
     ) -> Agent:  # fmt: skip
         """Open a session and recover it. `tell` hears what has become durable."""
+        checked_session(session)
         async with AsyncExitStack() as opened:  # what was opened is closed if the rest cannot be
             lock = SessionLock(directory / f"{session}.lock")
             opened.callback(lock.release)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import shlex
 import sqlite3
 from argparse import Namespace
@@ -20,7 +19,7 @@ from reference_agent import config as settings, logs
 from reference_agent.agent import Agent, Options
 from reference_agent.cadence import Cadence
 from reference_agent.hooks import HookRegistry
-from reference_agent.ids import random_id, system_clock
+from reference_agent.ids import BadSessionId, checked_session, random_id, system_clock
 from reference_agent.lock import SessionBusy
 from reference_agent.log import DamagedLog
 from reference_agent.messages import Message
@@ -41,7 +40,6 @@ T = TypeVar("T")
 log = logs.get_logger(__name__)
 
 FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
-SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")  # it becomes a file name
 TROUBLE = (SessionBusy, CorruptStore, NewerStore, DamagedLog, sqlite3.Error, OSError)
 
 
@@ -212,12 +210,11 @@ def _token_limit(config: settings.Config) -> int | None:
 
 
 def checked_id(session: str) -> str:
-    if not SESSION_ID.fullmatch(session):
-        raise Problem(
-            f"session id: expected 1 to 64 letters, digits, - and _, found {session[:80]!r}",
-            WRONG_USE,
-        )
-    return session
+    """Before anything is looked for under this name."""
+    try:
+        return checked_session(session)
+    except BadSessionId as error:
+        raise Problem(str(error), WRONG_USE) from None
 
 
 @asynccontextmanager
