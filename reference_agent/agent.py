@@ -90,10 +90,11 @@ class Agent:
     """One session, open. Use `Agent.open`, then `say`; `close` when done."""
 
     def __init__(
-        self, *, store: SessionStore, events: EventLog, lock: SessionLock, provider: Provider,
-        toolbox: Toolbox, registry: HookRegistry, session: str, boot: str, new_id: NewId, clock: Clock,
-        sleep: Sleep, tell: Listener, options: Options,
+        self, *, directory: Path, store: SessionStore, events: EventLog, lock: SessionLock,
+        provider: Provider, toolbox: Toolbox, registry: HookRegistry, session: str, boot: str,
+        new_id: NewId, clock: Clock, sleep: Sleep, tell: Listener, options: Options,
     ) -> None:  # fmt: skip
+        self._directory = directory
         self._store = store
         self._events = events
         self._lock = lock
@@ -137,14 +138,15 @@ class Agent:
                 directory / "sessions.db", session, agent_id, clock, connect
             )
             opened.push_async_callback(store.close)
-            scratchpad = str(directory / f"{session}.scratch")
-            await store.create_session(provider.model, provider.name, scratchpad)
+            # Relative: who moves the state directory moves the scratchpads with it.
+            await store.create_session(provider.model, provider.name, f"{session}.scratch")
             events = EventLog(directory / f"{session}.messages.jsonl", clock)
             opened.callback(events.close)
             boot = new_id("boot")
             await Recovery(store, events, boot).recover()
             agent = cls(
-                store=store, events=events, lock=lock, provider=provider, toolbox=toolbox, boot=boot,
+                directory=directory, store=store, events=events, lock=lock, provider=provider,
+                toolbox=toolbox, boot=boot,
                 registry=registry or HookRegistry(), session=session, new_id=new_id, clock=clock,
                 sleep=sleep, tell=tell, options=options or Options(),
             )  # fmt: skip
@@ -181,8 +183,10 @@ class Agent:
 
     async def scratchpad(self) -> Path:
         """The session's own directory for notes, made when it is first asked for."""
-        path = Path((await self._store.scratchpad()) or ".")
-        path.mkdir(exist_ok=True)  # noqa: ASYNC240 - one small call, once
+        path = self._directory / (await self._store.scratchpad() or ".")
+        if not path.parent.exists():  # stored absolute, as it once was, and moved since
+            path = self._directory / path.name
+        path.mkdir(exist_ok=True)
         return path
 
     async def status(self) -> Status:

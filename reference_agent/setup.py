@@ -150,7 +150,7 @@ def set_up(options: Namespace) -> Setup:
     again = [("--state", options.state), ("--config", options.config)]
     again += [(f"--{name}", getattr(options, name, None)) for name in ("url", "model", "cadence")]
     given = tuple(word for name, value in again if value for word in (name, value))
-    # Absolute, because the session remembers its scratchpad and may be resumed from elsewhere.
+    # Absolute, so that a line about trouble names a place that is the same for everybody.
     return Setup(Path(state).absolute(), config, Interruptible(_provider(config)), given)
 
 
