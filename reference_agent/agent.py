@@ -42,6 +42,7 @@ from reference_agent.recovery import Recovery
 from reference_agent.retry import (
     BASE_DELAY_MS,
     MAX_RETRIES,
+    RETRY_AFTER_LIMIT,
     Restarted,
     call_with_retry,
     stream_with_retry,
@@ -73,6 +74,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     limit_tokens: int | None = None
     max_retries: int = MAX_RETRIES
     retry_base_delay_ms: float = BASE_DELAY_MS
+    retry_after_limit: float | None = RETRY_AFTER_LIMIT  # seconds; None: as long as a server asks
     tool_deadline: float | None = None
 
 
@@ -418,6 +420,7 @@ class Agent:
             "on_failure": self._record_failure,
             "max_retries": self._options.max_retries,
             "base_delay_ms": self._options.retry_base_delay_ms,
+            "retry_after_limit": self._options.retry_after_limit,
             "first_attempt": attempt,
             "sleep": self._sleep,
         }

@@ -84,6 +84,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     # When it asks again.
     max_retries: Count = 3  # further attempts after the first
     retry_base_delay_ms: Count = 500  # doubled after each attempt
+    retry_after_limit_seconds: MaybeSeconds = 60.0  # of what a server asks for by Retry-After
 
     # When it stops.
     max_turns: Positive = 50  # of one request, in all lives together

@@ -140,7 +140,7 @@ def agent_options(config: settings.Config) -> Options:
         cadence=Cadence(config.cadence, *(every if config.cadence == "periodic" else ())),
         max_turns=config.max_turns, limit_tokens=_token_limit(config),
         max_retries=config.max_retries, retry_base_delay_ms=config.retry_base_delay_ms,
-        tool_deadline=config.tool_timeout_seconds,
+        retry_after_limit=config.retry_after_limit_seconds, tool_deadline=config.tool_timeout_seconds,
     )  # fmt: skip
 
 

@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from reference_agent import config, logs
+from reference_agent.agent import Options
 from reference_agent.config import KEYS, BadConfig, Config, load, save
+from reference_agent.setup import agent_options
 from tests.disk.stores import record, verdicts
 
 SECONDS = st.none() | st.floats(min_value=0.001, max_value=1e6)
@@ -24,6 +26,7 @@ configs = st.builds(
     agent_id=st.text(), state_directory=st.text(), database=st.none() | st.text(),
     model=st.text(), provider_url=st.none() | st.text(), stream=st.booleans(),
     max_retries=st.integers(0, 100), retry_base_delay_ms=st.integers(0, 10**6),
+    retry_after_limit_seconds=SECONDS,
     max_turns=st.integers(1, 10**6), budget_tokens=MAYBE_COUNT,
     budget_usd=st.none() | PRICE, usd_per_million_input_tokens=PRICE,
     cadence=st.sampled_from(["turn", "call", "periodic"]),
@@ -311,3 +314,13 @@ def test_the_temporary_file_is_named_by_the_process_or_as_the_caller_says(tmp_pa
     save(Config(), tmp_path / "config.json")
     save(Config(), tmp_path / "config.json", mark="life-1")
     assert names == [f".config.json.{os.getpid()}.tmp", ".config.json.life-1.tmp"]
+
+
+@pytest.mark.requirement("K6")
+def test_the_retries_of_the_settings_are_those_of_the_agent():
+    options = agent_options(
+        Config(max_retries=1, retry_base_delay_ms=2, retry_after_limit_seconds=3)
+    )
+    chosen = (options.max_retries, options.retry_base_delay_ms, options.retry_after_limit)
+    assert chosen == (1, 2, 3)
+    assert agent_options(Config()) == Options(tool_deadline=120.0)
