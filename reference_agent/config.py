@@ -71,11 +71,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     # Where it keeps its state.
     agent_id: Text = "agent"
     state_directory: Text = ".reference-agent"
-    database: MaybeText = None  # a path or a URL; null: sessions.db in the state directory
 
     # Whom it asks.
-    provider: Text = "scripted"
-    provider_url: MaybeText = None
+    provider_url: MaybeText = None  # null: a model in this process, which takes notes
     provider_key_variable: Text = "OPENAI_API_KEY"  # the variable's name, never the key (F5)
     model: Text = "scripted"
     stream: Flag = True
@@ -127,11 +125,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
                 "budget_usd: expects usd_per_million_input_tokens or "
                 "usd_per_million_output_tokens, found 0 for both: nothing would ever be spent"
             )
-
-    @property
-    def database_location(self) -> str:
-        """Where the session store is: a path, or the URL of a server."""
-        return self.database or str(Path(self.state_directory) / "sessions.db")
 
 
 _KINDS: dict[str, Any] = get_type_hints(Config, include_extras=True)

@@ -167,12 +167,6 @@ def _config(options: Namespace) -> settings.Config:
         config = msgspec.structs.replace(config, **changes)
     except settings.BadConfig as error:
         raise Problem(str(error), WRONG_USE) from None
-    if config.database is not None:
-        raise Problem(
-            "database: the chat keeps its sessions in sessions.db of the state directory;"
-            " remove this setting, or use --state",
-            WRONG_USE,
-        )
     return config
 
 
