@@ -1,6 +1,7 @@
 """crash-equivalence: a run with crashes ends like the run without: same answers, messages, effects.
 
-Verifies the end of a run that came to its end, and the order of its effects. Cannot see what was
+Verifies the end of a run that came to its end, the order of its effects, and what is kept beside the
+messages (plan and budget, where the target reports them as `kept`). Cannot see what was
 different on the way and mended before the end. A run that ends with an open question to the user
 (ack `surfaced`) cannot end like the others, and is left to `exactly-once`.
 
@@ -24,6 +25,9 @@ def check(history: History) -> Iterator[Violation]:
         if found != answer:
             yield Violation("answer", f"{request} was answered {found!r} instead of {answer!r}")
     yield from _transcript(end.data["messages"], expected.data["messages"])
+    kept, wanted = end.data.get("kept"), expected.data.get("kept")
+    if kept != wanted:
+        yield Violation("kept", f"beside the messages {kept} was kept instead of {wanted}")
     effects = [e.args for e in history.of(Effect) if e.applied]
     if effects != [e.args for e in history.expected(Effect) if e.applied]:
         yield Violation("effects", "the effects, in their order, are not those without a crash")
@@ -41,6 +45,6 @@ def _transcript(found: list[object], expected: list[object]) -> Iterator[Violati
 
 INVARIANT = Invariant(
     name="crash-equivalence",
-    summary="after any crash the run ends with the same answers, messages and effects",
+    summary="after any crash the run ends with the same answers, messages, plan and effects",
     check=check,
 )

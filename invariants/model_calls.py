@@ -1,9 +1,13 @@
-"""model-calls: a decision that is durable is not asked for again, and no question has loose ends.
+"""model-calls: no durable decision is asked for again, and what the model was told it is told again.
 
 Verifies each time that the model was asked (probe `asked`): not for a turn whose decision had been
 acknowledged (ack `decided`), for that would be paid twice and might be answered differently; and never
 with a tool call in the conversation that has no result, for providers refuse such a conversation for
-ever. Cannot see a decision that was made and lost before it was durable: that may be asked for again.
+ever; and with every message as it was when the model was last asked, also after it went through the store:
+within a life all of them, across a crash those that a checkpoint holds (ack `turn`).
+
+Cannot see a decision that was made and lost before it was durable: that may be asked for again. Nor a
+message that the model was not told before the crash.
 
 Smallest history that breaks it: ack decided turn 1, crashed, asked turn 1.
 """
@@ -12,14 +16,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from chaoskit.model import Ack, History, Invariant, NothingToJudge, Probe, Violation
+from chaoskit.model import Ack, Born, History, Invariant, NothingToJudge, Probe, Violation
 
 
 def check(history: History) -> Iterator[Violation]:
     decided: set[int] = set()
+    told: list[str] = []
+    acknowledged = 0
     asked = 0
     for event in history.events:
-        if isinstance(event, Ack) and event.name == "decided":
+        if isinstance(event, Born):
+            del told[acknowledged:]  # the rest may have been rolled back
+        elif isinstance(event, Ack) and event.name == "turn":
+            acknowledged = event.data["messages"]
+        elif isinstance(event, Ack) and event.name == "decided":
             decided.add(event.data["turn"])
         elif isinstance(event, Probe) and event.name == "asked":
             asked += 1
@@ -30,12 +40,23 @@ def check(history: History) -> Iterator[Violation]:
                 )
             if orphans:
                 yield Violation("orphan", f"the model was asked while {orphans[0]} has no result")
+            yield from _same(told, event.data.get("said", []))
+            told = list(event.data.get("said", []))
     if not asked:
         raise NothingToJudge
 
 
+def _same(before: list[str], now: list[str]) -> Iterator[Violation]:
+    for number, (was, found) in enumerate(zip(before, now, strict=False), 1):
+        if was != found:
+            yield Violation("changed", f"message {number} was {was} and is now {found}")
+            return
+    if len(now) < len(before):
+        yield Violation("forgotten", f"the model was told {len(before)} messages, now {len(now)}")
+
+
 INVARIANT = Invariant(
     name="model-calls",
-    summary="no decision is paid for twice, and no tool call is left without its result",
+    summary="no decision is paid for twice, no call lacks its result, no message changes on its way",
     check=check,
 )

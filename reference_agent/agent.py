@@ -32,7 +32,7 @@ from reference_agent.backlog import Backlog, Sleep
 from reference_agent.cadence import Cadence
 from reference_agent.calls import ToolRunner
 from reference_agent.hooks import HookRegistry
-from reference_agent.ids import Clock, NewId, system_clock
+from reference_agent.ids import Clock, NewId, checked_session, system_clock
 from reference_agent.lock import SessionLock
 from reference_agent.log import EventLog
 from reference_agent.logs import get_logger
@@ -42,6 +42,7 @@ from reference_agent.recovery import Recovery
 from reference_agent.retry import (
     BASE_DELAY_MS,
     MAX_RETRIES,
+    RETRY_AFTER_LIMIT,
     Restarted,
     call_with_retry,
     stream_with_retry,
@@ -69,10 +70,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     system: str = "You are a careful assistant."
     cadence: Cadence = Cadence()
-    max_turns: int = 50  # of one request
+    max_turns: int = 50  # of one request, in all lives together
     limit_tokens: int | None = None
     max_retries: int = MAX_RETRIES
     retry_base_delay_ms: float = BASE_DELAY_MS
+    retry_after_limit: float | None = RETRY_AFTER_LIMIT  # seconds; None: as long as a server asks
     tool_deadline: float | None = None
 
 
@@ -90,10 +92,11 @@ class Agent:
     """One session, open. Use `Agent.open`, then `say`; `close` when done."""
 
     def __init__(
-        self, *, store: SessionStore, events: EventLog, lock: SessionLock, provider: Provider,
-        toolbox: Toolbox, registry: HookRegistry, session: str, boot: str, new_id: NewId, clock: Clock,
-        sleep: Sleep, tell: Listener, options: Options,
+        self, *, directory: Path, store: SessionStore, events: EventLog, lock: SessionLock,
+        provider: Provider, toolbox: Toolbox, registry: HookRegistry, session: str, boot: str,
+        new_id: NewId, clock: Clock, sleep: Sleep, tell: Listener, options: Options,
     ) -> None:  # fmt: skip
+        self._directory = directory
         self._store = store
         self._events = events
         self._lock = lock
@@ -129,6 +132,7 @@ class Agent:
         connect: Connect = aiosqlite.connect,
     ) -> Agent:  # fmt: skip
         """Open a session and recover it. `tell` hears what has become durable."""
+        checked_session(session)
         async with AsyncExitStack() as opened:  # what was opened is closed if the rest cannot be
             lock = SessionLock(directory / f"{session}.lock")
             opened.callback(lock.release)
@@ -136,14 +140,15 @@ class Agent:
                 directory / "sessions.db", session, agent_id, clock, connect
             )
             opened.push_async_callback(store.close)
-            scratchpad = str(directory / f"{session}.scratch")
-            await store.create_session(provider.model, provider.name, scratchpad)
+            # Relative: who moves the state directory moves the scratchpads with it.
+            await store.create_session(provider.model, provider.name, f"{session}.scratch")
             events = EventLog(directory / f"{session}.messages.jsonl", clock)
             opened.callback(events.close)
             boot = new_id("boot")
             await Recovery(store, events, boot).recover()
             agent = cls(
-                store=store, events=events, lock=lock, provider=provider, toolbox=toolbox, boot=boot,
+                directory=directory, store=store, events=events, lock=lock, provider=provider,
+                toolbox=toolbox, boot=boot,
                 registry=registry or HookRegistry(), session=session, new_id=new_id, clock=clock,
                 sleep=sleep, tell=tell, options=options or Options(),
             )  # fmt: skip
@@ -180,8 +185,10 @@ class Agent:
 
     async def scratchpad(self) -> Path:
         """The session's own directory for notes, made when it is first asked for."""
-        path = Path((await self._store.scratchpad()) or ".")
-        path.mkdir(exist_ok=True)  # noqa: ASYNC240 - one small call, once
+        path = self._directory / (await self._store.scratchpad() or ".")
+        if not path.parent.exists():  # stored absolute, as it once was, and moved since
+            path = self._directory / path.name
+        path.mkdir(exist_ok=True)
         return path
 
     async def status(self) -> Status:
@@ -278,13 +285,13 @@ class Agent:
     async def _take_turns(self, request: Request, watch: Watcher | None) -> str:
         if not self._said_in(request.first_turn):  # a continued request may have it already
             await self._add(Message("user", request.content), request.first_turn)
-        turn = self._turn_in_progress()
-        for _ in range(self._options.max_turns):
+        # From the request's first turn, not from here: a crash gives nobody more turns.
+        too_many = request.first_turn + self._options.max_turns
+        for turn in range(self._turn_in_progress(), too_many):
             answer = final_answer(self._conversation)
             if answer is not None:
                 return answer
             await self._take_turn(turn, watch)
-            turn += 1
         answer = final_answer(self._conversation)
         if answer is None:
             raise GaveUp(f"no answer within {self._options.max_turns} turns")
@@ -413,6 +420,7 @@ class Agent:
             "on_failure": self._record_failure,
             "max_retries": self._options.max_retries,
             "base_delay_ms": self._options.retry_base_delay_ms,
+            "retry_after_limit": self._options.retry_after_limit,
             "first_attempt": attempt,
             "sleep": self._sleep,
         }

@@ -64,11 +64,7 @@ class Backlog:
     async def _catch_up(self) -> bool:
         while self._waiting:
             name, operation, then = self._waiting[0]
-            try:
-                await operation()
-            except FAILURES as error:
-                self.last_error = f"{type(error).__name__}: {error}"
-                log.warning("persist.failed", what=name, error=self.last_error, waiting=len(self))
+            if not await self._try(name, operation):
                 return False
             self._waiting.popleft()
             then()
@@ -86,12 +82,13 @@ class Backlog:
 
     async def _now(self, name: str, operation: Operation) -> bool:
         async with self._one_at_a_time:
-            if not await self._catch_up():
-                return False
-            try:
-                await operation()
-            except FAILURES as error:
-                self.last_error = f"{type(error).__name__}: {error}"
-                log.warning("persist.failed", what=name, error=self.last_error, waiting=len(self))
-                return False
-            return True
+            return await self._catch_up() and await self._try(name, operation)
+
+    async def _try(self, name: str, operation: Operation) -> bool:
+        try:
+            await operation()
+        except FAILURES as error:
+            self.last_error = f"{type(error).__name__}: {error}"
+            log.warning("persist.failed", what=name, error=self.last_error, waiting=len(self))
+            return False
+        return True

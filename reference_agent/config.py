@@ -71,11 +71,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     # Where it keeps its state.
     agent_id: Text = "agent"
     state_directory: Text = ".reference-agent"
-    database: MaybeText = None  # a path or a URL; null: sessions.db in the state directory
 
     # Whom it asks.
-    provider: Text = "scripted"
-    provider_url: MaybeText = None
+    provider_url: MaybeText = None  # null: a model in this process, which takes notes
     provider_key_variable: Text = "OPENAI_API_KEY"  # the variable's name, never the key (F5)
     model: Text = "scripted"
     stream: Flag = True
@@ -84,9 +82,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     # When it asks again.
     max_retries: Count = 3  # further attempts after the first
     retry_base_delay_ms: Count = 500  # doubled after each attempt
+    retry_after_limit_seconds: MaybeSeconds = 60.0  # of what a server asks for by Retry-After
 
     # When it stops.
-    max_turns: Positive = 50  # of one request
+    max_turns: Positive = 50  # of one request, in all lives together
     budget_tokens: MaybePositive = None  # of one session, in and out
     budget_usd: MaybeAmount = None  # of one session; needs the prices
     usd_per_million_input_tokens: Amount = 0.0
@@ -127,11 +126,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
                 "usd_per_million_output_tokens, found 0 for both: nothing would ever be spent"
             )
 
-    @property
-    def database_location(self) -> str:
-        """Where the session store is: a path, or the URL of a server."""
-        return self.database or str(Path(self.state_directory) / "sessions.db")
-
 
 _KINDS: dict[str, Any] = get_type_hints(Config, include_extras=True)
 KEYS = frozenset(_KINDS) - {"others"}
@@ -150,16 +144,17 @@ def load(path: Path) -> Config:
         raise BadConfig(f"{path}: {error}") from None
 
 
-def save(config: Config, path: Path) -> None:
+def save(config: Config, path: Path, *, mark: str = "") -> None:
     """All settings, also those that are at their default, so that one sees what there is (F4).
 
+    `mark` is in the temporary file's name instead of the process's id, which no seed can decide.
     Raises OSError when that is not certain; the file is then the old one or the new one, whole.
     """
     settings = {key: getattr(config, key) for key in Config.__struct_fields__ if key in KEYS}
     everything = settings | config.others | settings  # in this order, and ours win
     content = msgspec.json.format(msgspec.json.encode(everything), indent=2)
     with persisting("config.save"):
-        _replace(path.resolve(), content + b"\n")  # resolved: a link stays a link
+        _replace(path.resolve(), content + b"\n", mark)  # resolved: a link stays a link
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -204,10 +199,12 @@ def _similar(key: str) -> str | None:
     return next(iter(difflib.get_close_matches(key, sorted(KEYS), n=1)), None)
 
 
-def _replace(path: Path, content: bytes) -> None:
+def _replace(path: Path, content: bytes, mark: str) -> None:
     """Temp, fsync, rename, directory fsync. Without the first sync a power loss can leave the name
     without its content, without the second it can bring the old file back."""
-    temp = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # two processes never share one
+    temp = path.with_name(
+        f".{path.name}.{mark or os.getpid()}.tmp"
+    )  # two processes never share one
     try:
         _write_synced(temp, content, _mode(path))
         temp.replace(path)

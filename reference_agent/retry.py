@@ -6,7 +6,7 @@
                                                                             its error is the caller's
 
 R1  Attempts are numbered 0 to `max_retries`; after attempt n the wait is base * 2^n, or what the
-    server asked for if that is longer.
+    server asked for if that is longer, up to `retry_after_limit`: nobody waits until tomorrow.
 R2  `on_failure` has returned before the wait begins, for every attempt that failed, also the last
     and also one that is not worth repeating: what it writes survives a crash during the wait. If it
     raises, that is the outcome: an attempt that cannot be recorded is not repeated.
@@ -21,6 +21,7 @@ R5  A stream that failed is repeated as a whole. If some of it was shown already
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
@@ -39,6 +40,7 @@ Streamed = TextDelta | Answer
 
 MAX_RETRIES = 3
 BASE_DELAY_MS = 500
+RETRY_AFTER_LIMIT = 60.0  # seconds
 
 
 class Restarted(msgspec.Struct, frozen=True):
@@ -51,11 +53,13 @@ class RetriesExhausted(ModelError):
 
 async def call_with_retry(
     call: Callable[[], Awaitable[T]], *, turn: int, context: str, on_failure: OnFailure,
-    max_retries: int = MAX_RETRIES, base_delay_ms: float = BASE_DELAY_MS, first_attempt: int = 0,
+    max_retries: int = MAX_RETRIES, base_delay_ms: float = BASE_DELAY_MS,
+    retry_after_limit: float | None = RETRY_AFTER_LIMIT, first_attempt: int = 0,
     sleep: Sleep = asyncio.sleep,
 ) -> T:  # fmt: skip
     """What `call` returns, asked as often as it takes and is allowed: see R1 to R4."""
-    plan = _Plan(turn, context, max_retries, base_delay_ms / 1000, first_attempt)
+    limit = math.inf if retry_after_limit is None else retry_after_limit
+    plan = _Plan(turn, context, max_retries, base_delay_ms / 1000, limit, first_attempt)
     async for attempt in plan.attempts(sleep):
         with attempt:
             async with plan.recorded(attempt.retry_state, on_failure):
@@ -65,11 +69,13 @@ async def call_with_retry(
 
 async def stream_with_retry(
     call: Callable[[], AsyncIterator[Streamed]], *, turn: int, context: str, on_failure: OnFailure,
-    max_retries: int = MAX_RETRIES, base_delay_ms: float = BASE_DELAY_MS, first_attempt: int = 0,
+    max_retries: int = MAX_RETRIES, base_delay_ms: float = BASE_DELAY_MS,
+    retry_after_limit: float | None = RETRY_AFTER_LIMIT, first_attempt: int = 0,
     sleep: Sleep = asyncio.sleep,
 ) -> AsyncGenerator[Streamed | Restarted, None]:  # fmt: skip
     """What `call` streams, and `Restarted()` where it had to begin again: see R1 to R5."""
-    plan = _Plan(turn, context, max_retries, base_delay_ms / 1000, first_attempt)
+    limit = math.inf if retry_after_limit is None else retry_after_limit
+    plan = _Plan(turn, context, max_retries, base_delay_ms / 1000, limit, first_attempt)
     shown = False
     async for attempt in plan.attempts(sleep):
         with attempt:
@@ -89,6 +95,7 @@ class _Plan(msgspec.Struct, frozen=True):
     context: str
     max_retries: int
     base_delay: float
+    retry_after_limit: float
     first_attempt: int
 
     def attempts(self, sleep: Sleep) -> AsyncRetrying:
@@ -122,7 +129,8 @@ class _Plan(msgspec.Struct, frozen=True):
     def _delay(self, state: RetryCallState) -> float:
         failure = state.outcome and state.outcome.exception()
         assert isinstance(failure, ModelError)  # nothing else is retried
-        return max(self.base_delay * 2.0 ** self._number(state), failure.retry_after or 0.0)
+        asked_for = min(failure.retry_after or 0.0, self.retry_after_limit)
+        return max(self.base_delay * 2.0 ** self._number(state), asked_for)
 
 
 def _is_worth_repeating(error: BaseException) -> bool:

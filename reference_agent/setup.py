@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import shlex
 import sqlite3
 from argparse import Namespace
@@ -20,7 +19,7 @@ from reference_agent import config as settings, logs
 from reference_agent.agent import Agent, Options
 from reference_agent.cadence import Cadence
 from reference_agent.hooks import HookRegistry
-from reference_agent.ids import random_id, system_clock
+from reference_agent.ids import BadSessionId, checked_session, random_id, system_clock
 from reference_agent.lock import SessionBusy
 from reference_agent.log import DamagedLog
 from reference_agent.messages import Message
@@ -41,7 +40,6 @@ T = TypeVar("T")
 log = logs.get_logger(__name__)
 
 FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
-SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")  # it becomes a file name
 TROUBLE = (SessionBusy, CorruptStore, NewerStore, DamagedLog, sqlite3.Error, OSError)
 
 
@@ -134,15 +132,16 @@ class Setup(msgspec.Struct, frozen=True):
     def line_to_resume(self, session: str) -> str:
         return shlex.join(["reference-agent", "chat", *self.again, "--resume", session])
 
-    def agent_options(self) -> Options:
-        config = self.config
-        every = (config.checkpoint_every_turns, config.checkpoint_every_seconds)
-        return Options(
-            cadence=Cadence(config.cadence, *(every if config.cadence == "periodic" else ())),
-            max_turns=config.max_turns, limit_tokens=_token_limit(config),
-            max_retries=config.max_retries, retry_base_delay_ms=config.retry_base_delay_ms,
-            tool_deadline=config.tool_timeout_seconds,
-        )  # fmt: skip
+
+def agent_options(config: settings.Config) -> Options:
+    """What the settings mean to the agent."""
+    every = (config.checkpoint_every_turns, config.checkpoint_every_seconds)
+    return Options(
+        cadence=Cadence(config.cadence, *(every if config.cadence == "periodic" else ())),
+        max_turns=config.max_turns, limit_tokens=_token_limit(config),
+        max_retries=config.max_retries, retry_base_delay_ms=config.retry_base_delay_ms,
+        retry_after_limit=config.retry_after_limit_seconds, tool_deadline=config.tool_timeout_seconds,
+    )  # fmt: skip
 
 
 def set_up(options: Namespace) -> Setup:
@@ -151,7 +150,7 @@ def set_up(options: Namespace) -> Setup:
     again = [("--state", options.state), ("--config", options.config)]
     again += [(f"--{name}", getattr(options, name, None)) for name in ("url", "model", "cadence")]
     given = tuple(word for name, value in again if value for word in (name, value))
-    # Absolute, because the session remembers its scratchpad and may be resumed from elsewhere.
+    # Absolute, so that a line about trouble names a place that is the same for everybody.
     return Setup(Path(state).absolute(), config, Interruptible(_provider(config)), given)
 
 
@@ -168,12 +167,6 @@ def _config(options: Namespace) -> settings.Config:
         config = msgspec.structs.replace(config, **changes)
     except settings.BadConfig as error:
         raise Problem(str(error), WRONG_USE) from None
-    if config.database is not None:
-        raise Problem(
-            "database: the chat keeps its sessions in sessions.db of the state directory;"
-            " remove this setting, or use --state",
-            WRONG_USE,
-        )
     return config
 
 
@@ -211,12 +204,11 @@ def _token_limit(config: settings.Config) -> int | None:
 
 
 def checked_id(session: str) -> str:
-    if not SESSION_ID.fullmatch(session):
-        raise Problem(
-            f"session id: expected 1 to 64 letters, digits, - and _, found {session[:80]!r}",
-            WRONG_USE,
-        )
-    return session
+    """Before anything is looked for under this name."""
+    try:
+        return checked_session(session)
+    except BadSessionId as error:
+        raise Problem(str(error), WRONG_USE) from None
 
 
 @asynccontextmanager
@@ -262,7 +254,7 @@ async def open_session(setup: Setup, session: str, screen: Screen | None = None)
             new_id=random_id, sleep=setup.provider.sleep, connect=connect,
             tell=screen.hear if screen else lambda _what, _facts: None,
             registry=HookRegistry(time_limit=lambda: asyncio.timeout(limit)),
-            options=setup.agent_options(), agent_id=setup.config.agent_id,
+            options=agent_options(setup.config), agent_id=setup.config.agent_id,
         )  # fmt: skip
         notes.directory = await agent.scratchpad()
     except BaseException:

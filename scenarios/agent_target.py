@@ -8,26 +8,37 @@ What a workload may say:
     fickle     whether the model answers differently in every life
     failures   {turn: [statuses]} of the model, before it answers
     old        a database of the version before, to be upgraded when it is opened
+    config     what an older config file says, instead of options; loaded and saved at every start
+    rules      {"most": cents, "denied": tool}: hooks make no payment larger, and deny a tool
+    plan       whether a hook makes a plan when the first request begins
 """
 
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
+from contextlib import redirect_stdout
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from chaoskit.inside import Life
+from reference_agent import config as settings
 from reference_agent.agent import Agent, Options
 from reference_agent.files import sync_directory
+from reference_agent.hooks import AgentStart, Allow, Deny, HookRegistry, ModifyArgs, PreToolUse
 from reference_agent.ids import ids_from
-from reference_agent.messages import Message, unanswered
+from reference_agent.messages import Message, Plan, Step, unanswered
 from reference_agent.providers.base import Answer, ModelError, TextDelta, ToolSpec, can_pass
 from reference_agent.providers.scripted import ScriptedProvider
+from reference_agent.screen import Screen
+from reference_agent.setup import agent_options
 from reference_agent.store import schema
 from reference_agent.tools import Args, Tool, Toolbox
 from scenarios import inloop
@@ -49,6 +60,7 @@ async def _main(life: Life) -> None:
     agent = await open_agent(life)
     if life.number:
         life.probe("recovered", **observe(life.directory))
+        life.probe("shown", shown=shown(agent))
     for number, request in enumerate(life.workload["requests"]):
         with life.operation("say", request=number) as operation:
             operation.result = await agent.say(request["content"], request_id=f"request-{number}")
@@ -60,12 +72,14 @@ async def _main(life: Life) -> None:
     if status.degraded:
         life.probe("degraded", waiting=status.waiting, error=status.last_error)
     else:
-        life.probe("end", questions=questions, **observe(life.directory))
+        life.probe("end", questions=questions, **observe(life.directory), **kept(life))
 
 
 async def open_agent(life: Life) -> Agent:
-    options = msgspec.convert(life.workload.get("options", {}), Options)
-    return await Agent.open(
+    options = chosen(life)
+    life.probe("cadence", **msgspec.structs.asdict(options.cadence))
+    registry = HookRegistry()
+    agent = await Agent.open(
         life.directory,
         session=SESSION,
         provider=WatchedProvider(life),
@@ -75,7 +89,48 @@ async def open_agent(life: Life) -> Agent:
         tell=lambda name, facts: life.ack(name, **facts),
         options=options,
         connect=inloop.connect,
+        registry=registry,
     )
+    install_hooks(registry, agent, life.workload)
+    return agent
+
+
+def chosen(life: Life) -> Options:
+    """What the workload chooses, or the older config file that it puts in place and brings up to date."""
+    if "config" not in life.workload:
+        return msgspec.convert(life.workload.get("options", {}), Options)
+    path = life.directory / "config.json"
+    if not path.exists():
+        put_file(path, json.dumps(life.workload["config"]).encode())
+    config = settings.load(path)
+    settings.save(config, path, mark="upgrade")
+    return agent_options(config)
+
+
+def install_hooks(registry: HookRegistry, agent: Agent, work: Any) -> None:
+    def judge(event: PreToolUse) -> Allow | Deny | ModifyArgs:
+        args = permitted(work["rules"], event.tool_name, event.args)
+        if args is None:
+            return Deny("against the rules")
+        return Allow() if args == event.args else ModifyArgs(args)
+
+    def make_plan(event: AgentStart) -> None:
+        if agent.plan is None:  # once: later requests, and later lives, find the one that there is
+            agent.plan = Plan((Step(event.task, evidence="begun"), Step("the rest")))
+
+    if "rules" in work:
+        registry.register(PreToolUse, judge)
+    if "plan" in work:
+        registry.register(AgentStart, make_plan)
+
+
+def permitted(rules: Any, tool: str, args: Args) -> Args | None:
+    """What the rules make of a call: None if they deny it."""
+    if tool == rules.get("denied"):
+        return None
+    if "most" in rules and "cents" in args:
+        return {**args, "cents": min(args["cents"], rules["most"])}
+    return args
 
 
 # What a tool does to the World, and whether two calls with the same arguments are meant as two.
@@ -89,9 +144,10 @@ def meant(work: Any) -> list[list[Any]]:
     for step in (
         step for request in work["requests"] for turn in request["steps"] for step in turn
     ):
-        if step["tool"] in ACTS:
+        args = permitted(work.get("rules", {}), step["tool"], step["args"])
+        if step["tool"] in ACTS and args is not None:
             service, action, each_counts = ACTS[step["tool"]]
-            effect = [service, action, step["args"]]
+            effect = [service, action, args]
             if each_counts or effect not in effects:
                 effects.append(effect)
     return effects
@@ -117,7 +173,7 @@ class WatchedProvider:
     ) -> Answer:
         turn = 1 + sum(message.role == "assistant" for message in conversation)
         orphans = [call.id for call in unanswered(list(conversation))]
-        self._life.probe("asked", turn=turn, orphans=orphans)
+        self._life.probe("asked", turn=turn, orphans=orphans, said=list(map(as_told, conversation)))
         if failures := self._failures.get(turn, []):
             # How often it was asked is known outside: a model's troubles do not end with our process.
             asked = self._life.call("model", "ask", turn=turn)["times"]
@@ -130,6 +186,14 @@ class WatchedProvider:
         self, conversation: Sequence[Message], *, system: str, tools: Sequence[ToolSpec]
     ) -> AsyncIterator[TextDelta | Answer]:
         return self._model.stream(conversation, system=system, tools=tools)
+
+
+def as_told(message: Message) -> str:
+    """All of a message that the model is told; a long one by its beginning and its hash."""
+    text = msgspec.json.encode(message).decode()
+    if len(text) <= 400:
+        return text
+    return f"{text[:200]}... ({blake2b(text.encode(), digest_size=8).hexdigest()})"
 
 
 def toolbox(life: Life) -> Toolbox:
@@ -172,7 +236,7 @@ def toolbox(life: Life) -> Toolbox:
 
 
 def put_old_database(path: Path, messages: list[list[Any]]) -> None:
-    """What an older release left behind: no checkpoints, no attempts. All of it, or nothing."""
+    """What an older release left behind: no checkpoints, no attempts."""
     db = sqlite3.connect(":memory:")
     db.executescript(schema.V1)
     db.execute(
@@ -188,14 +252,53 @@ def put_old_database(path: Path, messages: list[list[Any]]) -> None:
     )
     db.execute("PRAGMA user_version = 1")
     db.commit()
+    put_file(path, db.serialize())
+    db.close()
+
+
+def put_file(path: Path, content: bytes) -> None:
+    """All of it, or nothing."""
     aside = path.with_suffix(".old")
     with aside.open("wb") as file:
-        file.write(db.serialize())
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    db.close()
     aside.replace(path)
     sync_directory(path.parent)
+
+
+class Wall(io.StringIO):
+    """Somewhere to write on; keeps each text apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def write(self, text: str) -> int:
+        self.texts.append(text)
+        return len(text)
+
+
+def shown(agent: Agent) -> list[str]:
+    """What the chat shows of a session that is resumed: its own screen, one text per thing said."""
+    with redirect_stdout(Wall()) as wall:
+        Screen().follow(agent.conversation)
+    return wall.texts
+
+
+def kept(life: Life) -> dict[str, Any]:
+    """Plan and budget of the last checkpoint, where the workload asks for a plan."""
+    if "plan" not in life.workload:
+        return {}
+    db = sqlite3.connect(f"file:{life.directory / 'sessions.db'}?mode=ro", uri=True)
+    try:
+        plan, spent = db.execute(
+            "SELECT content, spent_tokens FROM checkpoints LEFT JOIN plans ON hash = plan"
+            " ORDER BY version DESC LIMIT 1"
+        ).fetchone()
+    finally:
+        db.close()
+    return {"kept": {"plan": json.loads(plan or "null"), "spent": spent}}
 
 
 def observe(directory: Path) -> dict[str, Any]:

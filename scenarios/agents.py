@@ -1,7 +1,9 @@
 """More scenarios of the reference agent: what is hard about it, one by one.
 
-- `retry`: the model fails in every way that passes, and the process dies in between.
+- `retry`: the model fails in every way that passes, and the process dies in between. How often it is
+  asked again comes from a config file that is older than this setting.
 - `cadence-*`: a checkpoint after each call, or after every second turn only.
+- `hooks`: hooks make payments smaller, deny a tool and make a plan, also after a restart.
 - `fickle`: a model that never answers the same way twice. What was decided once must stay decided.
 - `parallel`: several calls in one turn, one raises, one hangs until its deadline, one returns a lot,
   two are the same on purpose.
@@ -23,14 +25,22 @@ def scenario(
     name: str, summary: str, workload: Callable[[int], Json], invariants: tuple[str, ...]
 ) -> Scenario:
     return Scenario(
-        name=name, summary=summary, target=TARGET, workload=workload, invariants=invariants,
-        services=SERVICES, mutants=AGENT_MUTANTS,
+        name=name, summary=summary, target=TARGET, workload=workload,
+        invariants=(*invariants, "cadence", "shown"), services=SERVICES, mutants=AGENT_MUTANTS,
     )  # fmt: skip
 
 
 def with_options(**more: Any) -> Callable[[int], Json]:
     """The workload of `payments`, with something added."""
     return lambda seed: {**payments.workload(seed), **more}
+
+
+def two_payments(seed: int) -> Json:
+    """Each first turn has two calls that change something: only there does the cadence per call show."""
+    work = payments.workload(seed)
+    for request in work["requests"]:
+        request["steps"][0].append({"tool": "tip", "args": {"to": "the waiter", "cents": 5}})
+    return {**work, "options": {"cadence": {"kind": "call"}}}
 
 
 def parallel(seed: int) -> Json:
@@ -72,12 +82,16 @@ SCENARIOS = {
     found.name: found
     for found in (
         scenario("retry", "the model fails in every way that passes, and the process dies in between",
-                 with_options(failures={"1": [429, 503], "3": [500, 502, 504], "5": [408]}),
+                 with_options(failures={"1": [429, 503], "3": [500, 502, 504], "5": [408]},
+                              config={"model": "scripted-1", "max_turns": 20}),
                  LIKE_THE_UNDISTURBED),
-        scenario("cadence-call", "a checkpoint after each tool call",
-                 with_options(options={"cadence": {"kind": "call"}}), LIKE_THE_UNDISTURBED),
+        scenario("cadence-call", "a checkpoint after each tool call", two_payments,
+                 LIKE_THE_UNDISTURBED),
         scenario("cadence-periodic", "a checkpoint after every second turn",
                  with_options(options={"cadence": {"kind": "periodic", "turns": 2}}),
+                 LIKE_THE_UNDISTURBED),
+        scenario("hooks", "hooks change calls, deny a tool and make a plan, also after a restart",
+                 with_options(rules={"most": 99, "denied": "post"}, plan=True),
                  LIKE_THE_UNDISTURBED),
         scenario("fickle", "a model that answers differently after every restart",
                  with_options(fickle=True), ALWAYS),

@@ -6,17 +6,24 @@ A patch replaces the smallest piece that makes the bug; everything else stays th
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from reference_agent import agent, calls, log
+from msgspec.structs import replace as changed
+
+from reference_agent import agent, calls, config, hooks, log
 from reference_agent.agent import Agent
 from reference_agent.backlog import FAILURES, Backlog, Operation, Then, nothing
+from reference_agent.cadence import Cadence
 from reference_agent.calls import UNKNOWN_OUTCOME, Outcome, ToolRunner
 from reference_agent.log import EventLog
 from reference_agent.messages import Message, ToolCall
 from reference_agent.recovery import Recovery
-from reference_agent.store import SessionStore, schema
+from reference_agent.screen import Screen
+from reference_agent.store import SessionStore, schema, sqlite
 from reference_agent.store.database import Database
 from reference_agent.store.sqlite import RecordedCall, Run
 from reference_agent.tools import Tool
@@ -90,7 +97,65 @@ def half_migration() -> None:
     replace(Database, "_migrate", migrate)
 
 
+def drops_arguments() -> None:
+    sound = sqlite.stored_to_message
+
+    def stored_to_message(row: Sequence[Any]) -> Message:
+        message = sound(row)
+        return changed(message, calls=tuple(changed(call, args={}) for call in message.calls))
+
+    replace(sqlite, "stored_to_message", stored_to_message)
+
+
+def forgets_plan() -> None:
+    async def plan(self: SessionStore, checkpoint: Any) -> None:
+        pass
+
+    replace(SessionStore, "plan", plan)
+
+
+def shows_rolled_back() -> None:
+    sound, follow = Recovery.recover, Screen.follow
+    before: list[Message] = []
+
+    async def recover(self: Recovery) -> None:
+        before.extend(each.message for each in await self._store.messages())
+        await sound(self)
+
+    replace(Recovery, "recover", recover)
+    replace(Screen, "follow", lambda self, _conversation: follow(self, before))
+
+
+def upgrades_config_to_zero() -> None:
+    sound = config.save
+
+    def save(settings: config.Config, path: Path, *, mark: str) -> None:
+        missing = {"max_retries", "retry_base_delay_ms"} - json.loads(path.read_bytes()).keys()
+        sound(changed(settings, **dict.fromkeys(missing, 0)), path, mark=mark)
+
+    replace(config, "save", save)
+
+
 # --- calls
+
+
+def skips_hooks_on_resume() -> None:
+    decision, fire = SessionStore.decision, hooks.HookRegistry.fire
+    carried_on: set[str] = set()
+
+    async def remember(self: SessionStore, turn: int) -> Message | None:
+        known = await decision(self, turn)
+        if known:
+            carried_on.update(call.id for call in known.calls)
+        return known
+
+    async def skip(self: hooks.HookRegistry, event: Any) -> Any:
+        if isinstance(event, hooks.PreToolUse) and event.tool_use_id in carried_on:
+            return hooks.Allow()
+        return await fire(self, event)
+
+    replace(SessionStore, "decision", remember)
+    replace(hooks.HookRegistry, "fire", skip)
 
 
 def intent_after_effect() -> None:
@@ -196,6 +261,11 @@ def version_by_turn() -> None:
         return turn
 
     replace(SessionStore, "write_checkpoint", write_checkpoint)
+
+
+def ignores_cadence() -> None:
+    replace(Cadence, "after_calls", False)
+    replace(Cadence, "due", lambda _self, _turns, _seconds: True)
 
 
 def early_checkpoint() -> None:

@@ -33,8 +33,8 @@ def recovered(messages=(), log=(), checkpoint=1):
     return Probe(1, 0, "recovered", data)
 
 
-def end(messages=(), log=(), answers=None):
-    data = {"messages": list(messages), "answers": answers or {}, "log": list(log)}
+def end(messages=(), log=(), answers=None, **more):
+    data = {"messages": list(messages), "answers": answers or {}, "log": list(log), **more}
     return Probe(1, 0, "end", data)
 
 
@@ -50,8 +50,16 @@ def decided(turn):
     return Ack(0, 0, "decided", {"turn": turn})
 
 
-def asked(turn, *orphans):
-    return Probe(0, 0, "asked", {"turn": turn, "orphans": list(orphans)})
+def asked(turn, *orphans, said=""):
+    return Probe(0, 0, "asked", {"turn": turn, "orphans": list(orphans), "said": list(said)})
+
+
+def shown(*texts):
+    return Probe(1, 0, "shown", {"shown": list(texts)})
+
+
+def cadence(kind, turns=None):
+    return Probe(0, 0, "cadence", {"kind": kind, "turns": turns, "seconds": None})
 
 
 def finished(call, name="finished"):
@@ -88,6 +96,7 @@ STARTED, DONE, CUT = "run.started", "run.completed", "run.interrupted"
 A, B, C, D, X = (["user", "a", None], ["assistant", "b", None], ["user", "c", None],
                  ["assistant", "d", None], ["assistant", "x", None])  # fmt: skip
 UNDISTURBED = (turn(2), turn(4), end([A, B, C, D]))
+CALLING = ["assistant", "", '[{"id": "c", "name": "pay", "args": {"cents": 5}}]']
 
 GOOD = [
     ("recovers", [CRASH, Ended(0, "crashed"), COMPLETED], ()),
@@ -109,6 +118,18 @@ GOOD = [
     ("prefix-log", [CRASH, recovered(log=log("a")), end(log=log("a", "b"))], ()),
     ("saves", [save(1), saved(1), save(2), CRASH, found((1, "text"))], ()),
     ("saves", [save(1), saved(1), save(2), CRASH, found((2, "text"))], ()),
+    ("model-calls", [asked(1, said="a"), turn(2), asked(2, said="abc"), Born(1), asked(2, said="abx")], ()),
+    ("model-calls", [asked(1, said="ab"), turn(2), Born(1), asked(2, said="abc")], ()),
+    ("shown", [recovered([A, CALLING, ["tool", "paid\n1", None]]),
+               shown("you: a\n", '  * pay({"cents": 5})\n', "    = paid\n      1\n")], ()),
+    ("shown", [recovered([["user", "x" * 5000, None]]), shown("you: " + "x" * 2000 + "...")], ()),
+    ("shown", [recovered(), shown()], ()),
+    ("cadence", [cadence("turn"), decided(1), turn(2), decided(2)], ()),
+    ("cadence", [cadence("turn"), decided(1), finished("a"), finished("b"), turn(2)], ()),
+    ("cadence", [cadence("call"), decided(1), finished("a"), turn(2), finished("b")], ()),
+    ("cadence", [cadence("periodic", 2), decided(1), decided(2), turn(2), decided(3)], ()),
+    ("cadence", [cadence("turn"), decided(1), CRASH, Born(1), cadence("turn"), decided(2)], ()),
+    ("crash-equivalence", [end(kept={"plan": 1})], (end(kept={"plan": 1}),)),
     ("crash-equivalence", [effect(), CRASH, end("ab", answers={"r": "yes"})],
      (effect(), end("ab", answers={"r": "yes"}))),
 ]  # fmt: skip
@@ -145,6 +166,17 @@ BAD = [
     ("saves/damaged", [save(1), CRASH, found((1, "te"))], ()),
     ("saves/damaged", [save(1), CRASH, found((7, "text"))], ()),
     ("recovers/hung", [Ended(0, "hung", "did not finish in 1 s"), COMPLETED], ()),
+    ("model-calls/changed", [asked(1, said="ab"), turn(2), Born(1), asked(2, said="ax")], ()),
+    ("model-calls/changed", [asked(1, said="ab"), asked(2, said="xbc")], ()),
+    ("model-calls/forgotten", [asked(1, said="ab"), turn(2), Born(1), asked(2, said="a")], ()),
+    ("shown/length", [recovered([A]), shown()], ()),
+    ("shown/length", [recovered([A]), shown("you: a\n", "agent: b\n")], ()),
+    ("shown/different", [recovered([A]), shown("you: b\n")], ()),
+    ("shown/different", [recovered([CALLING]), shown("  * pay({})")], ()),
+    ("cadence/turns", [cadence("turn"), decided(1), decided(2)], ()),
+    ("cadence/turns", [cadence("periodic", 2), decided(1), decided(2), decided(3)], ()),
+    ("cadence/calls", [cadence("call"), decided(1), finished("a"), finished("b")], ()),
+    ("crash-equivalence/kept", [end(kept={"plan": 1})], (end(kept={"plan": 2}),)),
     ("crash-equivalence/answer", [end("", answers={"r": "no"})], (end("", answers={"r": "yes"}),)),
     ("crash-equivalence/transcript", [end("abx")], (end("abc"),)),
     ("crash-equivalence/transcript", [end("abc")], (end("ab"),)),
@@ -163,6 +195,10 @@ VACUOUS = [
     ("prefix-log", [CRASH], ()),
     ("model-calls", [CRASH], ()),
     ("bookkeeping", [CRASH], ()),
+    ("shown", [recovered([A])], ()),
+    ("cadence", [decided(1), decided(2)], ()),
+    ("cadence", [cadence("periodic"), decided(1), decided(2)], ()),
+    ("cadence", [cadence("turn"), CRASH], ()),
     ("crash-equivalence", [finished("c", "surfaced"), end()], (end(),)),
     ("saves", [save(1), saved(1), CRASH], ()),
     ("crash-equivalence", [CRASH], (end(),)),

@@ -13,6 +13,7 @@ from reference_agent import hooks
 from reference_agent.agent import GaveUp
 from reference_agent.cadence import Cadence
 from reference_agent.hooks import HookRegistry
+from reference_agent.ids import BadSessionId
 from reference_agent.lock import SessionBusy
 from reference_agent.log import EventLog
 from reference_agent.messages import Message
@@ -358,6 +359,21 @@ def test_a_request_has_so_many_turns_and_no_more(tmp_path, turns, enough):
 
 
 @pytest.mark.requirement("K2")
+def test_a_crash_gives_a_request_no_more_turns(tmp_path):
+    # BUG found by this test: each life counted its turns from 0 again.
+    home = Home(tmp_path, TURNS, max_turns=5)
+    home.tools = [home.acting()]
+    third = ("turn", 3)
+    home.on_tell = lambda name, facts: home.die() if (name, facts.get("turn")) == third else None
+    assert say(home) is None
+    home.on_tell = lambda _name, _facts: None
+    for _ in range(2):  # asking again does not help either
+        with pytest.raises(GaveUp, match="no answer within 5 turns"):
+            say(home)
+    assert len(home.asked) == 5
+
+
+@pytest.mark.requirement("K2")
 def test_a_request_that_was_given_up_leaves_its_decisions_to_nobody_else(tmp_path):
     # BUG found by this test: its turns were rolled back, and the next request got its decisions.
     home = Home(tmp_path, entry(answer="First."), TURNS, entry(answer="Other."), max_turns=2,
@@ -546,6 +562,22 @@ def test_two_sessions_of_one_directory_are_open_at_once_and_one_is_not_open_twic
 
 
 # --- what it costs to import
+
+
+@pytest.mark.parametrize(
+    "session",
+    ["", ".", "..", "../other", "/etc/passwd", "a/b", "a\\b", "nul\0", "a\n", "x" * 65, "\ud800"],
+)
+def test_a_session_id_that_is_no_file_name_is_refused_before_anything_is_made(tmp_path, session):
+    with pytest.raises(BadSessionId, match="expected 1 to 64 letters, digits, - and _"):
+        play(Home(tmp_path, session=session).open())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("session", ["a", "A-1_b", "x" * 64])
+def test_a_session_id_that_is_one_is_taken(tmp_path, session):
+    home = Home(tmp_path, entry(answer="Yes."), session=session)
+    assert say(home) == ["Yes. []"]
 
 
 @pytest.mark.requirement("C1")

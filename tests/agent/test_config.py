@@ -4,6 +4,7 @@ import errno
 import io
 import json
 import os
+import re
 import stat
 import textwrap
 from pathlib import Path
@@ -13,7 +14,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from reference_agent import config, logs
+from reference_agent.agent import Options
 from reference_agent.config import KEYS, BadConfig, Config, load, save
+from reference_agent.setup import agent_options
 from tests.disk.stores import record, verdicts
 
 SECONDS = st.none() | st.floats(min_value=0.001, max_value=1e6)
@@ -21,9 +24,10 @@ MAYBE_COUNT = st.none() | st.integers(1, 10**9)
 PRICE = st.floats(min_value=0.01, max_value=1e3)
 configs = st.builds(
     Config,
-    agent_id=st.text(), state_directory=st.text(), database=st.none() | st.text(),
+    agent_id=st.text(), state_directory=st.text(),
     model=st.text(), provider_url=st.none() | st.text(), stream=st.booleans(),
     max_retries=st.integers(0, 100), retry_base_delay_ms=st.integers(0, 10**6),
+    retry_after_limit_seconds=SECONDS,
     max_turns=st.integers(1, 10**6), budget_tokens=MAYBE_COUNT,
     budget_usd=st.none() | PRICE, usd_per_million_input_tokens=PRICE,
     cadence=st.sampled_from(["turn", "call", "periodic"]),
@@ -134,7 +138,7 @@ def test_known_keys_are_not_reported(file):
          'log_level: expected "debug", "info", "warning" or "error", found "loud"'),
         ({"stream": 1}, "stream: expected true or false, found 1"),
         ({"model": None}, "model: expected a text, found null"),
-        ({"database": 5}, "database: expected a text, or null, found 5"),
+        ({"provider_url": 5}, "provider_url: expected a text, or null, found 5"),
         ({"log_secret_names": ["a", 1]},
          'log_secret_names: expected a list of texts, found ["a", 1]'),
         ({"model": ["x" * 90]}, f'model: expected a text, found ["{"x" * 58}...'),
@@ -182,10 +186,11 @@ def test_settings_cannot_be_changed_in_place():
         Config().max_retries = 4
 
 
-def test_the_database_is_in_the_state_directory_unless_it_is_named():
-    assert Config(state_directory="here").database_location == str(Path("here", "sessions.db"))
-    url = "postgresql://localhost/agent"
-    assert Config(database=url).database_location == url
+def test_every_setting_is_read_by_somebody():
+    """One that changes nothing is a promise that nobody keeps."""
+    package = Path(config.__file__).parent
+    code = "".join(path.read_text() for path in package.rglob("*.py") if path.name != "config.py")
+    assert {key for key in KEYS if not re.search(rf"config\.{key}\b", code)} == set()
 
 
 def test_no_setting_holds_a_secret():
@@ -299,3 +304,25 @@ def test_a_save_keeps_permissions_and_links(tmp_path):
 
 def test_settings_are_plain_data():
     assert msgspec.json.decode(msgspec.json.encode(Config()), type=Config) == Config()
+
+
+@pytest.mark.requirement("K6")
+def test_the_temporary_file_is_named_by_the_process_or_as_the_caller_says(tmp_path, monkeypatch):
+    names = []
+    real = Path.replace
+    monkeypatch.setattr(
+        Path, "replace", lambda temp, path: (names.append(temp.name), real(temp, path))
+    )
+    save(Config(), tmp_path / "config.json")
+    save(Config(), tmp_path / "config.json", mark="life-1")
+    assert names == [f".config.json.{os.getpid()}.tmp", ".config.json.life-1.tmp"]
+
+
+@pytest.mark.requirement("K6")
+def test_the_retries_of_the_settings_are_those_of_the_agent():
+    options = agent_options(
+        Config(max_retries=1, retry_base_delay_ms=2, retry_after_limit_seconds=3)
+    )
+    chosen = (options.max_retries, options.retry_base_delay_ms, options.retry_after_limit)
+    assert chosen == (1, 2, 3)
+    assert agent_options(Config()) == Options(tool_deadline=120.0)

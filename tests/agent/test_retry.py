@@ -146,6 +146,21 @@ def test_the_longer_wait_wins(retry_after, waits):
 
 @pytest.mark.requirement("K5")
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("options", "wait"),
+    [({}, 60.0), ({"retry_after_limit": 5.0}, 5.0), ({"retry_after_limit": None}, 86_400.0),
+     ({"retry_after_limit": 5.0, "base_delay_ms": 9000}, 9.0)],
+)  # fmt: skip
+def test_a_server_cannot_have_us_wait_until_tomorrow(mode, options, wait):
+    """R1"""
+    # BUG found by this test: a Retry-After of a day was waited for, with the request open.
+    story = Story(busy(retry_after=86_400.0))
+    story.tell(mode, **options)
+    assert story.waits == [wait]
+
+
+@pytest.mark.requirement("K5")
+@pytest.mark.parametrize("mode", MODES)
 def test_counting_goes_on_after_a_crash(mode):
     """R4"""
     story = Story(*(busy() for _ in range(9)))

@@ -283,6 +283,40 @@ def test_a_session_has_its_own_scratchpad_and_finds_it_again(tmp_path):
     assert first != second
 
 
+@pytest.mark.requirement("H6")
+def test_a_state_directory_that_is_moved_takes_its_scratchpads_along(tmp_path):
+    # BUG found by this test: the path was stored whole, and led to where the directory had been.
+    async def noted(home: Home) -> Path:
+        async with home.life() as agent:
+            return await agent.scratchpad() / "note"
+
+    (tmp_path / "here").mkdir()
+    play(noted(Home(tmp_path / "here"))).write_text("hello")
+    (tmp_path / "here").rename(tmp_path / "there")
+    (tmp_path / "here").mkdir()  # somebody else's now
+    note = play(noted(Home(tmp_path / "there")))
+    assert note.is_relative_to(tmp_path / "there")
+    assert note.read_text() == "hello"
+
+
+@pytest.mark.requirement("H6")
+@pytest.mark.parametrize("there_still", [True, False])
+def test_a_scratchpad_that_was_stored_as_an_absolute_path_is_found(tmp_path, there_still):
+    old = tmp_path / "old" / "s.scratch"
+    home = Home(tmp_path)
+    if there_still:
+        old.parent.mkdir()
+
+    async def main():
+        async with home.life():
+            pass
+        home.change("UPDATE sessions SET scratchpad = ?", str(old))
+        async with home.life() as agent:
+            return await agent.scratchpad()
+
+    assert play(main()) == (old if there_still else tmp_path / "s.scratch")
+
+
 # --- damage
 
 

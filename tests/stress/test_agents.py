@@ -11,6 +11,7 @@ SCENARIOS = [
     "retry",
     "cadence-call",
     "cadence-periodic",
+    "hooks",
     "fickle",
     "parallel",
     "migration",
@@ -25,12 +26,17 @@ ELSEWHERE = {
     "forgets-attempts": {"scenario": "retry"},
     "version-by-turn": {"scenario": "cadence-periodic"},
     "half-migration": {"scenario": "migration"},
+    "upgrades-config-to-zero": {"scenario": "retry"},
+    "shows-rolled-back": {"scenario": "cadence-periodic"},
+    "skips-hooks-on-resume": {"scenario": "hooks"},
+    "ignores-cadence": {"scenario": "cadence-call"},
+    "forgets-plan": {"scenario": "hooks"},
     "claims-while-degraded": {"faults": ("disk",), "plan": "sample", "runs": 60},
 }
 MUTANTS = {m.name: m.breaks for m in registry.scenario("payments").mutants}
 
 
-@pytest.mark.requirement("C1", "K2", "K3", "H4", "H5", "H8")
+@pytest.mark.requirement("C1", "K2", "K3", "K4", "K6", "K7", "K8", "H4", "H5", "H6", "H8")
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_killed_before_and_after_every_point(chaos, name):
     outcome = chaos.run(name)
@@ -70,7 +76,7 @@ def test_no_error_of_the_disk_makes_it_claim_what_is_not_durable(chaos, name):
     assert outcome.result.missed == 0
 
 
-@pytest.mark.requirement("C2")
+@pytest.mark.requirement("C2", "K4", "K6", "K7", "K8", "H5", "H6")
 @pytest.mark.parametrize("name", [name for name in MUTANTS if name not in POWER_ONLY])
 def test_each_mutant_is_caught_by_the_invariant_meant_for_it(chaos, name):
     options = {"scenario": "payments", "seed": 1, **ELSEWHERE.get(name, {})}

@@ -1,0 +1,62 @@
+"""shown: who resumes a session is shown the conversation as it is stored, whole and in order.
+
+Verifies, for every recovery, that what the user saw (probe `shown`: one text for each thing said) has as
+many texts as the store has things said right after it (probe `recovered`), and that each contains its
+own: nothing is missing, nothing that was rolled back is shown. Cannot see who is said to have said it,
+nor spaces and marks, nor what comes after the first thousand characters: a screen may shorten.
+
+Smallest history that breaks it: recovered with one message, shown nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from chaoskit.model import History, Invariant, NothingToJudge, Probe, Violation
+
+ENOUGH = 1000  # characters
+
+
+def check(history: History) -> Iterator[Violation]:
+    stored: list[Any] = []
+    looks = 0
+    for probe in history.of(Probe):
+        if probe.name == "recovered":
+            stored = probe.data["messages"]
+        elif probe.name == "shown":
+            looks += 1
+            yield from _judge(probe.data["shown"], list(_things_said(stored)))
+    if not looks:
+        raise NothingToJudge
+
+
+def _things_said(messages: list[Any]) -> Iterator[str]:
+    for role, content, calls in messages:
+        if content or role == "tool":
+            yield content
+        for call in json.loads(calls or "[]"):
+            yield call["name"] + json.dumps(call["args"], ensure_ascii=False)
+
+
+def _judge(shown: list[str], said: list[str]) -> Iterator[Violation]:
+    if len(shown) != len(said):
+        yield Violation("length", f"{len(said)} things are stored as said, {len(shown)} were shown")
+        return
+    for number, (text, wanted) in enumerate(zip(shown, said, strict=True), 1):
+        if _letters(wanted[:ENOUGH]) not in _letters(text):
+            yield Violation(
+                "different", f"number {number} is {wanted[:80]!r}, shown was {text[:80]!r}"
+            )
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text))
+
+
+INVARIANT = Invariant(
+    name="shown",
+    summary="who resumes a session is shown the conversation as it was recovered",
+    check=check,
+)
