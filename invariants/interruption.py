@@ -1,7 +1,7 @@
 """single-interruption: a run that a crash ended has one `run.interrupted`, any other has none.
 
 Verifies that in the final log each run that was acknowledged or is mentioned there has exactly one
-end: completed or interrupted. Cannot see a run that was neither acknowledged nor logged.
+end: completed, failed, cancelled or interrupted. Cannot see a run that was neither acknowledged nor logged.
 
 Smallest history that breaks it: ack accepted run A, crashed, end with a log in which A is
 interrupted twice (or never).
@@ -13,6 +13,8 @@ import json
 from collections.abc import Iterator
 
 from chaoskit.model import Ack, Born, History, Invariant, NothingToJudge, Probe, Violation, last
+
+ENDS = ("run.completed", "run.failed", "run.cancelled")  # all but the interruption
 
 
 def check(history: History) -> Iterator[Violation]:
@@ -26,7 +28,7 @@ def check(history: History) -> Iterator[Violation]:
         raise NothingToJudge
     for run in dict.fromkeys(runs):
         kinds = [event["kind"] for event in events if event.get("run_id") == run]
-        yield from _judge(run, kinds.count("run.interrupted"), kinds.count("run.completed"))
+        yield from _judge(run, kinds.count("run.interrupted"), sum(map(kinds.count, ENDS)))
 
 
 def _event(line: str) -> dict[str, str] | None:
@@ -38,12 +40,14 @@ def _event(line: str) -> dict[str, str] | None:
     return event if isinstance(event, dict) and "kind" in event else None
 
 
-def _judge(run: str, interrupted: int, completed: int) -> Iterator[Violation]:
+def _judge(run: str, interrupted: int, ended: int) -> Iterator[Violation]:
     if interrupted > 1:
         yield Violation("repeated", f"{run} has {interrupted} interruption records instead of one")
-    elif interrupted and completed:
-        yield Violation("contradicted", f"{run} is recorded both as completed and as interrupted")
-    elif not interrupted and not completed:
+    elif interrupted and ended:
+        yield Violation("contradicted", f"{run} is recorded both as ended and as interrupted")
+    elif ended > 1:
+        yield Violation("ended-twice", f"{run} has {ended} ends instead of one")
+    elif not interrupted and not ended:
         yield Violation("missing", f"{run} ended, and the log has no record of its end")
 
 

@@ -30,11 +30,11 @@ import msgspec
 from reference_agent import hooks
 from reference_agent.backlog import Backlog, Sleep
 from reference_agent.cadence import Cadence
-from reference_agent.calls import ToolRunner
+from reference_agent.calls import Results, ToolRunner, Waits, nothing_yet
 from reference_agent.hooks import HookRegistry
 from reference_agent.ids import Clock, NewId, checked_session, system_clock
 from reference_agent.lock import SessionLock
-from reference_agent.log import EventLog
+from reference_agent.log import EventLog, Log
 from reference_agent.logs import get_logger
 from reference_agent.messages import Budget, Message, Plan, ToolCall, unanswered
 from reference_agent.providers.base import Answer, ModelError, Provider, TextDelta
@@ -65,6 +65,10 @@ class GaveUp(Exception):
     """A request that cannot be fulfilled: no budget, too many turns, no answer from the model."""
 
 
+class Cancelled(GaveUp):
+    """A request that is not wanted any more."""
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What a caller may choose."""
 
@@ -92,9 +96,10 @@ class Agent:
     """One session, open. Use `Agent.open`, then `say`; `close` when done."""
 
     def __init__(
-        self, *, directory: Path, store: SessionStore, events: EventLog, lock: SessionLock,
+        self, *, directory: Path, store: SessionStore, events: Log, lock: SessionLock | None,
         provider: Provider, toolbox: Toolbox, registry: HookRegistry, session: str, boot: str,
         new_id: NewId, clock: Clock, sleep: Sleep, tell: Listener, options: Options,
+        results: Results,
     ) -> None:  # fmt: skip
         self._directory = directory
         self._store = store
@@ -112,8 +117,9 @@ class Agent:
         self._backlog = Backlog(sleep)
         self._runner = ToolRunner(
             store=store, backlog=self._backlog, toolbox=toolbox, registry=registry, session=session,
-            tell=tell, deadline=options.tool_deadline,
+            tell=tell, deadline=options.tool_deadline, results=results,
         )  # fmt: skip
+        self.parked: Run | None = None  # a run that waits for somebody outside
         self.plan: Plan | None = None
         self._conversation: list[Message] = []
         self._turns: list[int] = []  # of each message, never falling
@@ -129,28 +135,35 @@ class Agent:
         cls, directory: Path, *, session: str, provider: Provider, toolbox: Toolbox, new_id: NewId,
         clock: Clock = system_clock, sleep: Sleep = asyncio.sleep, tell: Listener = nobody,
         registry: HookRegistry | None = None, options: Options | None = None, agent_id: str = "agent",
-        connect: Connect = aiosqlite.connect,
+        connect: Connect = aiosqlite.connect, events: Log | None = None, boot: str | None = None,
+        results: Results = nothing_yet,
     ) -> Agent:  # fmt: skip
-        """Open a session and recover it. `tell` hears what has become durable."""
+        """Open a session and recover it. `tell` hears what has become durable.
+
+        Whoever has the session's lock and log already hands over its `events`, and keeps both.
+        """
         checked_session(session)
         async with AsyncExitStack() as opened:  # what was opened is closed if the rest cannot be
-            lock = SessionLock(directory / f"{session}.lock")
-            opened.callback(lock.release)
+            lock = None
+            if events is None:
+                lock = SessionLock(directory / f"{session}.lock")
+                opened.callback(lock.release)
             store = await SessionStore.open(
                 directory / "sessions.db", session, agent_id, clock, connect
             )
             opened.push_async_callback(store.close)
             # Relative: who moves the state directory moves the scratchpads with it.
             await store.create_session(provider.model, provider.name, f"{session}.scratch")
-            events = EventLog(directory / f"{session}.messages.jsonl", clock)
-            opened.callback(events.close)
-            boot = new_id("boot")
+            if events is None:
+                events = EventLog(directory / f"{session}.messages.jsonl", clock)
+                opened.callback(events.close)
+            boot = boot or new_id("boot")
             await Recovery(store, events, boot).recover()
             agent = cls(
                 directory=directory, store=store, events=events, lock=lock, provider=provider,
                 toolbox=toolbox, boot=boot,
                 registry=registry or HookRegistry(), session=session, new_id=new_id, clock=clock,
-                sleep=sleep, tell=tell, options=options or Options(),
+                sleep=sleep, tell=tell, options=options or Options(), results=results,
             )  # fmt: skip
             await agent._load()
             opened.pop_all()
@@ -176,8 +189,9 @@ class Agent:
     async def close(self) -> None:
         await self.catch_up()
         await self._store.close()
-        self._events.close()
-        self._lock.release()
+        if self._lock:
+            self._events.close()
+            self._lock.release()
 
     @property
     def conversation(self) -> Sequence[Message]:
@@ -239,17 +253,32 @@ class Agent:
         try:
             await self._fire(hooks.AgentStart(request.content))
             answer = await self._take_turns(request, watch)
+        except Waits:
+            self.parked = run
+            raise
+        except Cancelled as error:
+            await self._give_up(run, str(error), "run.cancelled")
+            raise
         except (GaveUp, ModelError) as error:
-            await self._give_up(run, str(error))
+            await self._give_up(run, str(error), "run.failed")
             raise GaveUp(str(error)) from error
         await self._finish(run, answer)
         await self._hooks.fire(hooks.AgentStop(answer))  # too late to decide anything
         return answer
 
+    def cancel(self, reason: str) -> None:
+        """What is in progress ends with the turn it is in: nothing that was decided is left half done."""
+        self._runner.cancelled = reason
+
     async def _start(self, request: Request) -> Run:
+        """A new run, or the one that waited."""
+        parked, self.parked = self.parked, None
+        if parked and parked.request_id == request.request_id:
+            return parked
         run = Run(self._new_id("run"), request.request_id, self._boot)
         await self._backlog.write("run.start", lambda: self._store.start_run(run, request))
         await self._log("run.started", run_id=run.run_id, request_id=run.request_id,
+                        boot_id=run.boot_id,
                         then=("accepted", {"request": run.request_id, "run": run.run_id}))  # fmt: skip
         return run
 
@@ -259,14 +288,15 @@ class Agent:
         await self._log("run.completed", run_id=run.run_id,
                         then=("answer", {"request": run.request_id, "answer": answer}))  # fmt: skip
 
-    async def _give_up(self, run: Run, reason: str) -> None:
-        log.error("run.failed", run_id=run.run_id, reason=reason)
+    async def _give_up(self, run: Run, reason: str, event: str) -> None:
+        log.error(event, run_id=run.run_id, reason=reason)
         self._ended[run.request_id] = None
+        self._runner.cancelled = None
         if self._turns and self._turn_in_progress() > self._turns[-1] > self._checkpointed.turn:
             # Nobody will go through its complete turns again: what they did must not be rolled back.
             await self._checkpoint(self._turns[-1], complete=True)
         await self._backlog.write("run.end", lambda: self._store.end_run(run, "failed", reason))
-        await self._log("run.failed", run_id=run.run_id, reason=reason)
+        await self._log(event, run_id=run.run_id, reason=reason)
 
     async def _log(
         self, kind: str, *, then: tuple[str, dict[str, Any]] | None = None, **fields: Any
@@ -333,6 +363,8 @@ class Agent:
         known = await self._store.decision(turn)
         if known is not None:
             return known
+        if self._runner.cancelled is not None:
+            raise Cancelled(self._runner.cancelled)
         if self._budget.exhausted:
             raise GaveUp(
                 f"the budget is spent: {self._budget.spent_tokens} of"
@@ -376,7 +408,12 @@ class Agent:
         """Parallel calls of one turn; their results are said in the order of the calls."""
         if len(calls) == 1:
             return [await self._runner.run(calls[0])]
-        return list(await asyncio.gather(*(self._runner.run(call) for call in calls)))
+        running = (self._runner.run(call) for call in calls)
+        results = await asyncio.gather(*running, return_exceptions=True)
+        for trouble in results:  # only now: one that has to wait must not leave the others running
+            if isinstance(trouble, BaseException):
+                raise trouble
+        return [result for result in results if isinstance(result, Message)]
 
     async def _add(self, message: Message, turn: int) -> None:
         self._conversation.append(message)

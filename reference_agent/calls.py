@@ -5,7 +5,8 @@
                         ├── crash, or the deadline passed: it may or may not have happened
                         │      repeatable: run again under the same key
                         │      verify:     ask; if it did not happen, run
-                        └──    neither:    unknown: never tried again, the user is asked
+                        ├──    neither:    unknown: never tried again, the user is asked
+                        └── waits_for: issued until `results` has its result; `Waits` until then
 """
 
 from __future__ import annotations
@@ -25,10 +26,26 @@ from reference_agent.tools import Tool, Toolbox, Verify
 
 log = get_logger(__name__)
 Listener = Callable[[str, dict[str, Any]], None]
+Results = Callable[[str], str | None]  # call id -> what somebody outside has brought for it
 
 UNKNOWN_OUTCOME = (
     "error: outcome unknown: the call was interrupted and cannot be verified; it was not repeated"
 )
+
+
+class Waits(Exception):
+    """A call whose result must come from outside: the run cannot go on without it."""
+
+    def __init__(self, call: RecordedCall, tool: Tool) -> None:
+        super().__init__(f"{call.tool} waits for {tool.waits_for}")
+        self.call = call
+        self.kind = tool.waits_for or ""
+        self.deadline = tool.deadline
+
+
+def nothing_yet(_call_id: str) -> str | None:
+    """Results from outside, when there is nobody to bring any."""
+    return None
 
 
 class Outcome:
@@ -50,7 +67,10 @@ class ToolRunner:
         session: str,
         tell: Listener,
         deadline: float | None = None,
+        results: Results = nothing_yet,
     ) -> None:
+        self.cancelled: str | None = None  # why nobody waits any more for results from outside
+        self._results = results
         self._store = store
         self._backlog = backlog
         self._toolbox = toolbox
@@ -91,7 +111,7 @@ class ToolRunner:
             call = ToolCall(call.id, call.name, decision.args)
         key = self._key(tool, call)
         log.debug("tool.call", tool=call.name, args=call.args, call_id=call.id)
-        if not tool.mutating:
+        if not tool.mutating and tool.waits_for is None:
             return await self._read(tool, call, key)
         async with self._busy.setdefault(key, asyncio.Lock()):
             return await self._mutate(tool, call, key)
@@ -130,6 +150,10 @@ class ToolRunner:
             return Outcome(f"error: not run: {error}", "failed")
         if done is not None:  # word for word what it said then
             return Outcome(done.result or "", done.status)
+        if tool.waits_for is not None:
+            return await self._settle(
+                tool, RecordedCall(call.id, call.name, call.args, key, "issued", None)
+            )
         outcome = await self._attempt(tool, call.args, key)
         if outcome is None:  # it ran out of time, and may have happened all the same
             return await self._settle(
@@ -142,6 +166,8 @@ class ToolRunner:
         call = ToolCall(known.call_id, known.tool, known.args)
         if tool is None:  # it is gone since: only the user can find out
             outcome = Outcome(UNKNOWN_OUTCOME, "unknown")
+        elif tool.waits_for is not None:
+            outcome = self._brought(tool, known)
         elif tool.repeatable or not tool.mutating:
             outcome = await self._attempt(tool, known.args, known.key) or self._too_late(tool)
         elif tool.verify is not None:
@@ -149,6 +175,14 @@ class ToolRunner:
         else:
             outcome = self._nobody_knows(tool)
         return await self._finish(call, outcome)
+
+    def _brought(self, tool: Tool, known: RecordedCall) -> Outcome:
+        result = self._results(known.call_id)
+        if result is not None:
+            return Outcome(result, "completed")
+        if self.cancelled is not None:
+            return Outcome(f"error: cancelled: {self.cancelled}", "failed")
+        raise Waits(known, tool)
 
     async def _verified(self, tool: Tool, verify: Verify, known: RecordedCall) -> Outcome:
         try:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -27,6 +27,17 @@ from reference_agent.points import persisting
 
 class DamagedLog(Exception):
     """A line that no crash explains."""
+
+
+class Log(Protocol):
+    """Where events go: an EventLog, or what keeps more than that up to date with each line."""
+
+    @property
+    def events(self) -> list[dict[str, Any]]: ...
+
+    def append(self, kind: str, **fields: Any) -> int: ...
+
+    def close(self) -> None: ...
 
 
 class EventLog:

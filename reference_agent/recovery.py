@@ -18,16 +18,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from reference_agent.log import EventLog
+from reference_agent.log import Log
 from reference_agent.messages import Message, unanswered
 from reference_agent.store import SessionStore
 from reference_agent.store.sqlite import Run, RunStatus
 
+ENDS = ("run.completed", "run.failed", "run.cancelled", "run.interrupted")
 NO_RESULT = "error: no result was recorded"
 
 
 class Recovery:
-    def __init__(self, store: SessionStore, log: EventLog, boot: str) -> None:
+    def __init__(self, store: SessionStore, log: Log, boot: str) -> None:
         self._store = store
         self._log = log
         self._boot = boot
@@ -36,7 +37,8 @@ class Recovery:
         last = await self._store.last_run()
         if last:
             run, status = last
-            self._log_once("run.started", run_id=run.run_id, request_id=run.request_id)
+            self._log_once("run.started", "run_id", run_id=run.run_id, request_id=run.request_id,
+                           boot_id=run.boot_id)  # fmt: skip
             await self._log_last_turn()
             await self._end(run, status)
         await self._roll_back(repair=last is None)
@@ -48,16 +50,18 @@ class Recovery:
         said = await self._store.messages(up_to=checkpoint.last_msg_id)
         # One that was written between two calls is not the end of its turn.
         if not unanswered([each.message for each in said]):
-            self._log_once("turn.completed", turn=checkpoint.turn)
+            self._log_once("turn.completed", "turn", turn=checkpoint.turn)
 
     async def _end(self, run: Run, status: RunStatus) -> None:
         if status in ("completed", "failed"):
-            self._log_once(f"run.{status}", run_id=run.run_id)
+            if not self._has_ended(run):
+                self._log.append(f"run.{status}", run_id=run.run_id)
         elif status == "running" and run.boot_id != self._boot:
             await self._interrupt(run)
 
     async def _interrupt(self, run: Run) -> None:
-        self._log_once("run.interrupted", run_id=run.run_id, reason="process_restart")
+        if not self._has_ended(run):
+            self._log.append("run.interrupted", run_id=run.run_id, reason="process_restart")
         await self._store.end_run(run, "interrupted", "process_restart")
 
     async def _roll_back(self, *, repair: bool) -> None:
@@ -73,8 +77,11 @@ class Recovery:
             result = Message("tool", NO_RESULT, call_id=call.id, tool=call.name, is_error=True)
             await self._store.add_message(result, stored[-1].turn)
 
-    def _log_once(self, kind: str, **fields: Any) -> None:
-        """Append the event unless the log has it already."""
-        wanted = {"kind": kind, **fields}
-        if not any(wanted.items() <= event.items() for event in self._log.events):
+    def _has_ended(self, run: Run) -> bool:
+        return any(e["kind"] in ENDS and e.get("run_id") == run.run_id for e in self._log.events)
+
+    def _log_once(self, kind: str, key: str, **fields: Any) -> None:
+        """Append the event unless the log has one of that kind with the same `key`."""
+        wanted = (kind, fields[key])
+        if not any((event["kind"], event.get(key)) == wanted for event in self._log.events):
             self._log.append(kind, **fields)

@@ -7,6 +7,7 @@
 | has `verify`                       | asking whether it happened; if it did not, running it       |
 | has neither, `when_unknown="fail"` | a failed result: the model decides what to do               |
 | has neither, `when_unknown="ask"`  | a failed result, and an open question to the user           |
+| has `waits_for`                    | waiting on: somebody outside gives the result               |
 """
 
 from __future__ import annotations
@@ -24,12 +25,18 @@ Verify = Callable[[Args, str], Awaitable[str | None]]  # the result if it happen
 Key = Callable[[Args, str], str]  # (args, call id) -> what makes two calls the same
 
 
+async def nobody_runs(_args: Args, _key: str) -> str:
+    """In the place of `run`, for a tool whose result comes from outside."""
+    raise NotImplementedError("its result comes from outside")
+
+
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """`key` replaces the default, under which two calls with the same arguments are one: a tool that
-    means every call may take the call's id as its key."""
+    means every call may take the call's id as its key. `waits_for` says what a call waits for (a
+    person's approval, another system's result): the run stops there until somebody brings it."""
 
     name: str
-    run: Run
+    run: Run = nobody_runs
     description: str = ""
     parameters: dict[str, Any] = {}
     mutating: bool = False
@@ -37,7 +44,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     verify: Verify | None = None
     key: Key | None = None
     when_unknown: Literal["fail", "ask"] = "ask"
-    deadline: float | None = None  # seconds; None: the agent's
+    deadline: float | None = None  # seconds; None: the agent's, or for a result from outside: none
+    waits_for: str | None = None
 
 
 class Toolbox:

@@ -77,7 +77,9 @@ def interrupts_completed() -> None:
         last = await self._store.last_run()
         await sound(self)
         if last:
-            self._log_once("run.interrupted", run_id=last[0].run_id, reason="process_restart")
+            self._log_once(
+                "run.interrupted", "run_id", run_id=last[0].run_id, reason="process_restart"
+            )
 
     replace(Recovery, "recover", recover)
 
