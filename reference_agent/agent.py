@@ -233,12 +233,17 @@ class Agent:
             request = Request(request_id, request.content, self._next_turn())
         return await self._fulfil(request, watch)
 
-    async def resume(self, watch: Watcher | None = None) -> None:
-        """Fulfil what was accepted and not yet answered (G1)."""
-        for request in await self._store.unfinished_requests():
-            if request.request_id in self._ended:
-                continue
-            await self._fulfil(request, watch)
+    async def resume(self, watch: Watcher | None = None) -> str | None:
+        """Fulfil what was accepted and not yet answered (G1); the last answer, if there was one."""
+        answer = None
+        for request in await self.unfinished():
+            answer = await self._fulfil(request, watch)
+        return answer
+
+    async def unfinished(self) -> list[Request]:
+        """Accepted, and neither answered nor given up."""
+        known = await self._store.unfinished_requests()
+        return [request for request in known if request.request_id not in self._ended]
 
     def _can_go_on(self, request: Request) -> bool:
         """Whether nobody else has said anything since it was given up."""

@@ -5,6 +5,7 @@
     reference-agent sessions              which sessions there are
     reference-agent show ID               a conversation, without touching it
     reference-agent say ID TEXT           one request, for scripts: the answer, and nothing else
+    reference-agent serve                 the HTTP API, on this machine only unless told otherwise
 
 Exit codes: 0 done; 1 it failed (one line on stderr says why); 2 wrong use; 130 interrupted.
 
@@ -38,7 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _obey(options: argparse.Namespace) -> int:
-    from reference_agent import chat  # noqa: PLC0415 - see above: after the arguments are known
+    if options.command == "serve":
+        from reference_agent import serve  # noqa: PLC0415 - see above: after the arguments are known
+
+        return serve.run(options)
+    from reference_agent import chat  # noqa: PLC0415
 
     return chat.run(options)
 
@@ -63,6 +68,12 @@ def _parser() -> argparse.ArgumentParser:
         "--request", metavar="NAME",
         help="said again under the same name, it is not done again: its answer is repeated",
     )  # fmt: skip
+    serve = commands.add_parser("serve", parents=[place, model], help="the HTTP API")
+    serve.add_argument("--host", default="127.0.0.1", metavar="ADDRESS",
+                       help="where to listen (127.0.0.1: nobody else can reach it; there is no login)")  # fmt: skip
+    serve.add_argument("--port", type=int, default=8420, help="0 for any that is free (8420)")
+    serve.add_argument("--sweep", type=float, default=1.0, metavar="SECONDS",
+                       help="how often deadlines are looked at (1)")  # fmt: skip
     return parser
 
 

@@ -32,8 +32,7 @@ class NoteTaker:
     async def complete(
         self, conversation: Sequence[Message], *, system: str, tools: Sequence[ToolSpec]
     ) -> Answer:
-        del tools  # it knows its two
-        message = self._reply(conversation[-1])
+        message = self._reply(conversation[-1], {tool.name for tool in tools})
         asked = estimated_tokens(system, *(each.content for each in conversation))
         return Answer(message, Usage(asked, estimated_tokens(message.content) + len(message.calls)))
 
@@ -45,21 +44,37 @@ class NoteTaker:
             yield TextDelta(word)
         yield answer
 
-    def _reply(self, last: Message) -> Message:
+    def _reply(self, last: Message, tools: set[str]) -> Message:
         if last.role == "tool":
             return Message("assistant", self._confirmation(last))
-        wanted = (
-            ("notes", {}) if self.LIST.fullmatch(last.content) else ("note", {"text": last.content})
-        )
+        wanted = self._wanted(last.content, tools)
         # Random, as any real model's are: after a rollback, a counted id could be one of the past.
         return Message("assistant", "", (ToolCall(random_id("call"), *wanted),))
+
+    def _wanted(self, text: str, tools: set[str]) -> tuple[str, dict[str, str]]:
+        if self.LIST.fullmatch(text):
+            return "notes", {}
+        if "ask" in tools and text.lower().startswith("ask "):
+            return "ask", {"question": text[4:].strip()}
+        return "note", {"text": text}
 
     def _confirmation(self, result: Message) -> str:
         if result.is_error:
             return f"That did not work: {result.content}"
         if result.tool == "notes":
             return f"Your notes:\n{result.content}" if result.content else "There are no notes yet."
+        if result.tool == "ask":
+            return f"They say: {result.content}"
         return f"I have written that down ({result.content})."
+
+
+# For where there is somebody who can bring an answer later: a server's client, with a token.
+ASK = Tool(
+    name="ask", description="Ask a person, and wait for the answer.", mutating=True, waits_for="answer",
+    parameters={"type": "object", "properties": {"question": {"type": "string"}},
+                "required": ["question"]},
+    key=lambda _args, call_id: call_id, deadline=600.0,
+)  # fmt: skip
 
 
 class Notes:
@@ -71,7 +86,7 @@ class Notes:
 
     directory = Path()  # known once the session is open; no tool runs before
 
-    def tools(self) -> Toolbox:
+    def tools(self, *more: Tool) -> Toolbox:
         text = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
         note = Tool(
             name="note", description="Write a note down.", parameters=text, mutating=True,
@@ -81,7 +96,7 @@ class Notes:
         notes = Tool(
             name="notes", description="List all notes.", parameters=nothing, run=self.listed
         )
-        return Toolbox([note, notes])
+        return Toolbox([note, notes, *more])
 
     async def note(self, args: Args, key: str) -> str:
         text = args.get("text")
