@@ -1,0 +1,63 @@
+"""JSON files that are written whole: atomically, and without losing fields that we do not know (R6)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from reference_agent.files import replace_file
+from reference_agent.points import persisting
+
+# A block that has another one of these is another thing: what was said of the old one is not true of it.
+IDENTITIES = ("run_id", "resume_token_id", "token_id")
+
+
+class Damaged(Exception):
+    """A file that no crash of ours explains; the message names it."""
+
+
+class JsonFile:
+    def __init__(self, path: Path, point: str) -> None:
+        self.path = path
+        self._point = point
+
+    def read(self) -> dict[str, Any] | None:
+        try:
+            content = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            return msgspec.json.decode(content, type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Damaged(f"{self.path}: not a JSON object ({error})") from None
+
+    def read_what_is_readable(self) -> dict[str, Any]:
+        try:
+            return self.read() or {}
+        except Damaged:
+            return {}
+
+    def write(self, fields: dict[str, Any]) -> None:
+        content = msgspec.json.format(msgspec.json.encode(fields), indent=2) + b"\n"
+        with persisting(self._point):
+            replace_file(self.path, content)
+
+    def set_aside(self) -> None:
+        """A copy, under a name that nothing reads: for people, before the file is written again."""
+        copy = self.path.with_name(self.path.name + ".set-aside")
+        with persisting(f"{self._point}.aside"):
+            replace_file(copy, self.path.read_bytes())
+
+
+def overlay(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """`new`, and the fields of `old` that it does not mention, at every depth."""
+    if any(old.get(name) != new.get(name) for name in IDENTITIES):
+        return new
+    merged = old | new
+    for name, value in new.items():
+        before = old.get(name)
+        if isinstance(value, dict) and isinstance(before, dict):
+            merged[name] = overlay(before, value)
+    return merged

@@ -1,0 +1,99 @@
+"""Caches: the two files beside the log, and what to make of them when they do not agree with it (R1).
+
+| the snapshot is | the log               | what is taken                                                |
+|-----------------|-----------------------|--------------------------------------------------------------|
+| damaged         | has `session.created` | the log alone                                                |
+| damaged         | has not               | nothing: `Damaged`                                           |
+| ahead           | is not empty          | what the session is from the snapshot, its runs from the log |
+| ahead           | is empty              | nothing: `Damaged`                                           |
+
+A snapshot that is not trusted is copied to `<session>.json.set-aside` and written anew at once: one that is
+ahead would look right again as soon as the log has grown. The same is true of a token index, but the log
+has all that is in one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from reference_agent.logs import get_logger
+from reference_agent.sessions.artifacts import Damaged
+from reference_agent.sessions.snapshot import Event, SessionSnapshot, SnapshotFile, fold_all
+from reference_agent.sessions.token_index import TokenIndex, Tokens, fold_all_tokens
+
+log = get_logger(__name__)
+
+
+class Caches:
+    """`load` once, then `save` as often as one likes: only what has changed is written."""
+
+    def __init__(self, directory: Path, session: str) -> None:
+        self._session = session
+        self._path = directory / f"{session}.json"
+        self._snapshot_file = SnapshotFile(self._path)
+        self._token_index = TokenIndex(directory / f"{session}.tokens.json")
+        # What is in the files, as far as it is trusted.
+        self._snapshot: SessionSnapshot | None = None
+        self._tokens: Tokens = {}
+
+    def exist(self) -> bool:
+        return self._path.exists()
+
+    def load(self, events: list[Event]) -> tuple[SessionSnapshot, Tokens]:
+        return self._load_snapshot(events), self._load_tokens(events)
+
+    def save(self, snapshot: SessionSnapshot, tokens: Tokens) -> None:
+        if tokens != self._tokens:
+            self._save_tokens(snapshot.last_seq, tokens)
+        if snapshot != self._snapshot:
+            self._save_snapshot(snapshot)
+
+    def _save_snapshot(self, snapshot: SessionSnapshot) -> None:
+        self._snapshot_file.save(snapshot)
+        self._snapshot = snapshot
+
+    def _save_tokens(self, last_seq: int, tokens: Tokens) -> None:
+        self._token_index.save(last_seq, tokens)
+        self._tokens = tokens
+
+    def _load_snapshot(self, events: list[Event]) -> SessionSnapshot:
+        try:
+            stored = self._snapshot_file.load()
+        except Damaged as error:
+            if not any(event.get("kind") == "session.created" for event in events):
+                raise
+            return self._anew(SessionSnapshot(self._session), events, str(error))
+        if stored is None:
+            return fold_all(SessionSnapshot(self._session), events)
+        if stored.id != self._session:
+            raise Damaged(f"{self._path}: says that it is of session {stored.id!r}")
+        if stored.last_seq > len(events):
+            return self._behind(stored, events)
+        self._snapshot = stored
+        return fold_all(stored, events[stored.last_seq :])
+
+    def _behind(self, stored: SessionSnapshot, events: list[Event]) -> SessionSnapshot:
+        """The log is: lines are missing that were durable once."""
+        why = f"{self._path}: at seq {stored.last_seq}, but the log ends at {len(events)}"
+        if not events:
+            raise Damaged(f"{why}: where is {self._session}.messages.jsonl?")
+        return self._anew(replace(stored, last_seq=0, run=None, recovery=None), events, why)
+
+    def _anew(self, begin: SessionSnapshot, events: list[Event], why: str) -> SessionSnapshot:
+        log.warning("snapshot.rebuilt", session_id=self._session, reason=why)
+        self._snapshot_file.set_aside()
+        snapshot = fold_all(begin, events)
+        self._save_snapshot(snapshot)
+        return snapshot
+
+    def _load_tokens(self, events: list[Event]) -> Tokens:
+        index = self._token_index.load()
+        if index and index.last_seq <= len(events):
+            self._tokens = index.tokens
+            return fold_all_tokens(index.tokens, events[index.last_seq :])
+        tokens = fold_all_tokens({}, events)
+        if index:
+            self._save_tokens(len(events), tokens)
+        return tokens

@@ -1,0 +1,133 @@
+"""SessionRecord: one session's log, with what it adds up to, open in one process.
+
+<session>.lock              who has it open
+<session>.messages.jsonl    the log: the truth
+<session>.json              the snapshot     } caches, and a home for fields that only they know
+<session>.tokens.json       the token index  }
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from reference_agent.ids import BadSessionId, Clock, check_session_id
+from reference_agent.lock import SessionLock
+from reference_agent.log import EventLog
+from reference_agent.sessions.caches import Caches
+from reference_agent.sessions.snapshot import ENDS, Event, fold
+from reference_agent.sessions.token_index import fold_tokens
+
+
+class UnknownSession(Exception):
+    """No such session, and nobody asked for a new one."""
+
+
+class SessionRecord:
+    """Use `open`. `append` makes a line durable, `save` writes the caches, `close` only closes."""
+
+    def __init__(self, session: str, lock: SessionLock, events: EventLog, caches: Caches) -> None:
+        self.session = session
+        self.log = events
+        self._lock = lock
+        self._caches = caches
+        self.snapshot, self.tokens = caches.load(events.events)
+        self.open_runs: dict[str, str | None] = {}  # the runs without an end, and their boots
+        for event in events.events:
+            self._note_run(event)
+
+    @classmethod
+    def open(
+        cls, directory: Path, session: str, *, clock: Clock, create: dict[str, str] | None = None
+    ) -> SessionRecord:
+        """`create` (title, working_dir, provider_type, model) is for a session that is not there yet."""
+        check_session_id(session)
+        if create is None and session not in session_ids(directory):
+            raise UnknownSession(f"no session {session} in {directory}")  # before anything is made
+        with ExitStack() as opened:  # what was opened is closed if the rest cannot be
+            lock = SessionLock(directory / f"{session}.lock")
+            opened.callback(lock.release)
+            events = EventLog(directory / f"{session}.messages.jsonl", clock)
+            opened.callback(events.close)
+            caches = Caches(directory, session)
+            has_snapshot = caches.exist()
+            record = cls(session, lock, events, caches)
+            if create is not None and not has_snapshot and not record.has("session.created"):
+                record._create(create)
+            elif not has_snapshot and not record.events:
+                # All that was left by a crash before the session's first line.
+                raise UnknownSession(f"no session {session} in {directory}")
+            opened.pop_all()
+        return record
+
+    def close(self) -> None:
+        self.log.close()
+        self._lock.release()
+
+    def __enter__(self) -> SessionRecord:
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _tb: TracebackType | None
+    ) -> None:  # fmt: skip
+        self.close()
+
+    @property
+    def events(self) -> list[Event]:
+        return self.log.events
+
+    def has(self, kind: str) -> bool:
+        return any(event.get("kind") == kind for event in self.events)
+
+    def append(self, kind: str, **fields: Any) -> int:
+        """Durable when it returns; the answer is the event's seq."""
+        seq = self.log.append(kind, **fields)
+        event = self.events[-1]
+        self.snapshot = fold(self.snapshot, event)
+        self.tokens = fold_tokens(self.tokens, event)
+        self._note_run(event)
+        return seq
+
+    def save(self) -> None:
+        """The snapshot and the token index, where they have changed."""
+        self._caches.save(self.snapshot, self.tokens)
+
+    def _note_run(self, event: Event) -> None:
+        kind, run = event.get("kind"), event.get("run_id")
+        if not isinstance(run, str):
+            return
+        if kind == "run.started":
+            self.open_runs[run] = event.get("boot_id")
+        elif kind in ENDS or kind == "run.interrupted":
+            self.open_runs.pop(run, None)
+
+    def _create(self, create: dict[str, str]) -> None:
+        self.append(
+            "session.created",
+            title=create.get("title", ""),
+            working_dir=create.get("working_dir", ""),
+            provider={"type": create.get("provider_type", ""), "model": create.get("model", "")},
+        )
+
+
+def session_ids(directory: Path) -> list[str]:
+    """All sessions, by their files; sorted."""
+    endings = (".messages.jsonl", ".json")
+    names = {
+        path.name.removesuffix(ending)
+        for path in directory.iterdir()
+        for ending in endings
+        if path.name.endswith(ending)
+    }
+    return sorted(filter(_is_session_id, names))
+
+
+def _is_session_id(name: str) -> bool:
+    """`a.tokens`, from the token index of `a`, is none."""
+    try:
+        check_session_id(name)
+    except BadSessionId:
+        return False
+    return True
