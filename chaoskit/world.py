@@ -19,6 +19,10 @@ from chaoskit.model import Effect, Json, Service
 
 HAPPENED = "happened"  # the action by which a verifiable service is asked about a key
 ASK = "ask"  # the action that changes nothing, and is counted
+REMEMBER = (
+    "remember"  # what somebody outside keeps in mind: a client, which no crash of ours touches
+)
+RECALL = "recall"
 
 
 class Refused(Exception):
@@ -38,6 +42,10 @@ class World:
             return self._happened(service, key)
         if call["action"] == ASK:
             return self._ask(life, call)
+        if call["action"] == REMEMBER:
+            return self._remember(life, call)
+        if call["action"] == RECALL:
+            return self._recall(service, key)
         known = service.honours_keys and key is not None and self._done(service, key)
         effect = Effect(
             life, call["at"], service.name, call["action"], call["args"], key, applied=not known
@@ -55,6 +63,25 @@ class World:
             if (e.service, e.action, e.args) == (asked.service, ASK, asked.args)
         )
         return {"times": sum(1 for _ in same)}
+
+    def _remember(self, life: int, call: dict[str, Any]) -> Json:
+        """Under a key, in the place of what was there. In the ledger, and yet no effect."""
+        self.ledger.append(
+            Effect(
+                life,
+                call["at"],
+                call["service"],
+                REMEMBER,
+                call["args"],
+                call["key"],
+                applied=False,
+            )
+        )
+        return None
+
+    def _recall(self, service: Service, key: str | None) -> Json:
+        kept = [e.args for e in self._of(service, key) if e.action == REMEMBER]
+        return kept[-1] if kept else None
 
     def _service(self, name: str) -> Service:
         if name not in self._services:

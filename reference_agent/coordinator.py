@@ -32,12 +32,12 @@ import msgspec
 from reference_agent.agent import Agent, Cancelled, GaveUp, Listener, nobody
 from reference_agent.calls import Results, Waits
 from reference_agent.ids import Clock
-from reference_agent.log import timestamp
 from reference_agent.messages import Message
 from reference_agent.sessions.projector import Status, derive
 from reference_agent.sessions.record import SessionRecord, session_ids
 from reference_agent.sessions.recovery_manager import BootReport, RecoveryManager
 from reference_agent.sessions.snapshot import SessionSnapshot
+from reference_agent.sessions.times import stamp
 from reference_agent.sessions.tokens import TokenService
 
 OpenAgent = Callable[[SessionRecord, Results, Listener], Awaitable[Agent]]
@@ -80,9 +80,9 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 class Session:
     """One session that is open in this process."""
 
-    def __init__(self, record: SessionRecord, clock: Clock) -> None:
+    def __init__(self, record: SessionRecord, tokens: TokenService) -> None:
         self.record = record
-        self.tokens = TokenService(record, clock)
+        self.tokens = tokens
         self.agent: Agent | None = None
         self.turn = asyncio.Lock()  # whoever starts or ends a run has it
         self.task: asyncio.Task[Outcome] | None = None
@@ -103,16 +103,17 @@ class Session:
         """What came from outside for a call: with the token that was used up for it."""
         for token in self.record.tokens.values():
             if token.call_id == call_id and token.state == "consumed":
-                return token.result
+                return str(token.result)
         return None
 
 
 class Coordinator:
     def __init__(
         self, directory: Path, *, open_agent: OpenAgent, recovery: RecoveryManager, clock: Clock,
-        tell: Listener = nobody,
+        token_service: Callable[[SessionRecord], TokenService] | None = None, tell: Listener = nobody,
     ) -> None:  # fmt: skip
         self._directory = directory
+        self._token_service = token_service or (lambda record: TokenService(record, clock))
         self._open_agent = open_agent
         self._recovery = recovery
         self._clock = clock
@@ -152,7 +153,7 @@ class Coordinator:
             if name not in self._sessions:
                 record = SessionRecord.open(self._directory, name, clock=self._clock, create=create)
                 record.save()
-                self._sessions[name] = Session(record, self._clock)
+                self._sessions[name] = Session(record, self._token_service(record))
         return self._sessions[name]
 
     def look(self, session: Session, messages: Sequence[Message] = ()) -> View:
@@ -270,7 +271,7 @@ class Coordinator:
             parked = session.agent.parked if session.agent else None
             if run is None or run.wait is None or parked is None:
                 raise NothingToDo("no run waits: there is no token to replace")
-            text = session.tokens.rotate(run.wait.resume_token_id)
+            text = session.tokens.rotate(run.wait.resume_token_id or "")
             self._settle(session)
             return waiting(parked.request_id, session.record.snapshot, text)
 
@@ -291,7 +292,7 @@ class Coordinator:
 
     def _revoke(self, session: Session, reason: str) -> None:
         run = session.record.snapshot.run
-        if run and run.wait:
+        if run and run.wait and run.wait.resume_token_id in session.record.tokens:
             session.tokens.revoke(run.wait.resume_token_id, reason)
 
     def _refuse_if_running(self, session: Session) -> None:
@@ -333,7 +334,7 @@ class Coordinator:
         text = session.tokens.mint(run.run_id, waits.kind, waits.call.call_id, ttl)
         session.record.append(
             "run.waiting", run_id=run.run_id, wait_kind=waits.kind, call_id=waits.call.call_id,
-            resume_token_id=text.partition(".")[0], deadline_at=timestamp(self._clock() + ttl),
+            resume_token_id=text.partition(".")[0], deadline_at=stamp(self._clock() + ttl),
         )  # fmt: skip
         return waiting(run.request_id, session.record.snapshot, text)
 

@@ -28,25 +28,6 @@ def checked_session(session: str) -> str:
         )
     return session
 
-SESSION_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
-
-
-class BadSessionId(ValueError):
-    """Not a name for a session; its text is one line for the user."""
-
-
-def check_session_id(session: str) -> str:
-    """It becomes the beginning of file names: nothing that leads elsewhere, or that no disk takes.
-
-    `a.tokens` is refused because its snapshot would have the name of the token index of `a`.
-    """
-    if not SESSION_ID.fullmatch(session) or session.endswith(".tokens"):
-        raise BadSessionId(
-            "session id: expected 1 to 100 letters, digits, '.', '_' and '-', not beginning with '.'"
-            f" or ending with '.tokens', found {session[:120]!r}"
-        )
-    return session
-
 
 def ids_from(seed: str) -> NewId:
     """The nth id of a kind is a hash of (seed, kind, n). Each boot needs a seed of its own."""

@@ -62,7 +62,7 @@ class EventLog:
     def append(self, kind: str, **fields: Any) -> int:
         """Durable when it returns; the answer is the event's seq."""
         seq = len(self.events) + 1
-        event = {"seq": seq, "ts": timestamp(self._clock()), "kind": kind, **fields}
+        event = {"seq": seq, "ts": _timestamp(self._clock()), "kind": kind, **fields}
         with persisting("log.append"):
             self._write(msgspec.json.encode(event) + b"\n")
         self.events.append(event)
@@ -102,5 +102,5 @@ class EventLog:
         return event
 
 
-def timestamp(seconds: float) -> str:
+def _timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -19,7 +19,7 @@ from reference_agent.ids import random_id, system_clock
 from reference_agent.notes import ASK, Notes
 from reference_agent.sessions.record import SessionRecord
 from reference_agent.sessions.recovery_manager import BootReport, RecoveryManager
-from reference_agent.setup import FAILED, Problem, Setup, explained, set_up
+from reference_agent.setup import Problem, Setup, agent_options, explained, set_up
 
 log = logs.get_logger(__name__)
 PATIENCE = 3  # seconds that open streams get when the server stops
@@ -72,7 +72,7 @@ def coordinate(setup: Setup, boot: str) -> Coordinator:
         agent = await Agent.open(
             setup.directory, session=record.session, provider=setup.provider, events=record,
             toolbox=notes.tools(ASK), new_id=random_id, boot=boot, tell=tell, results=results,
-            options=setup.agent_options(), agent_id=setup.config.agent_id,
+            options=agent_options(setup.config), agent_id=setup.config.agent_id,
         )  # fmt: skip
         notes.directory = await agent.scratchpad()
         return agent

@@ -196,7 +196,7 @@ def as_told(message: Message) -> str:
     return f"{text[:200]}... ({blake2b(text.encode(), digest_size=8).hexdigest()})"
 
 
-def toolbox(life: Life) -> Toolbox:
+def toolbox(life: Life, *more: Tool) -> Toolbox:
     async def lookup(args: Args, key: str) -> str:  # noqa: ARG001 - the signature of every tool
         return f"{args['customer']} is a customer"
 
@@ -232,6 +232,7 @@ def toolbox(life: Life) -> Toolbox:
         Tool(name="fail", run=fail),
         Tool(name="hang", run=hang, deadline=30.0),
         Tool(name="big", run=big),
+        *more,
     ])  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from reference_agent.ids import BadSessionId, Clock, check_session_id
+from reference_agent.ids import BadSessionId, Clock, checked_session
 from reference_agent.lock import SessionLock
 from reference_agent.log import EventLog
 from reference_agent.sessions.caches import Caches
@@ -43,7 +43,7 @@ class SessionRecord:
         cls, directory: Path, session: str, *, clock: Clock, create: dict[str, str] | None = None
     ) -> SessionRecord:
         """`create` (title, working_dir, provider_type, model) is for a session that is not there yet."""
-        check_session_id(session)
+        checked_session(session)
         if create is None and session not in session_ids(directory):
             raise UnknownSession(f"no session {session} in {directory}")  # before anything is made
         with ExitStack() as opened:  # what was opened is closed if the rest cannot be
@@ -127,7 +127,7 @@ def session_ids(directory: Path) -> list[str]:
 def _is_session_id(name: str) -> bool:
     """`a.tokens`, from the token index of `a`, is none."""
     try:
-        check_session_id(name)
+        checked_session(name)
     except BadSessionId:
         return False
     return True

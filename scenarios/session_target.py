@@ -1,0 +1,226 @@
+"""The services around the agent as a target: waits, tokens, deadlines, boots. The client lives here too.
+
+Runs inside the target's process. A request of the workload may say what its client does when it has
+to wait: `then` is one of
+
+    resume     brings the result with the token
+    supersede  says something else instead: the next request
+    time out   lets the deadline pass, is refused, continues, and resumes with the new token
+    race       three clients bring different results with the same token; the winner asks once more
+    rotate     has lost the token, gets another, and resumes with that one
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from chaoskit.inside import Life
+from reference_agent.agent import Agent, Listener
+from reference_agent.calls import Results
+from reference_agent.coordinator import Coordinator, Outcome
+from reference_agent.ids import ids_from
+from reference_agent.sessions.record import SessionRecord
+from reference_agent.sessions.recovery_manager import RecoveryManager
+from reference_agent.sessions.tokens import TokenRefused, TokenService
+from reference_agent.tools import Tool
+from scenarios import inloop
+from scenarios.agent_target import SESSION, WatchedProvider, chosen, meant, observe, toolbox
+
+APPROVE = Tool(name="approve", mutating=True, waits_for="approval", deadline=600.0,
+               key=lambda _args, call_id: call_id)  # fmt: skip
+TOO_LATE = 700.0  # seconds: longer than the wait may take
+
+
+class Clock:
+    """The life's, which can be put forward."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return self._life.now() + self.ahead
+
+
+class Services:
+    """The coordinator of one boot, wired as a server would, with ids and secrets from the seed."""
+
+    def __init__(self, life: Life) -> None:
+        self.life = life
+        self.clock = Clock(life)
+        self.new_id = ids_from(f"{life.seed}/{life.number}")
+        self.boot = self.new_id("boot")
+        self.coordinator = Coordinator(
+            life.directory, open_agent=self._open_agent, clock=self.clock,
+            recovery=RecoveryManager(self.boot, self.clock), token_service=self._tokens,
+            tell=lambda name, facts: life.ack(name, **facts),
+        )  # fmt: skip
+
+    async def _open_agent(self, record: SessionRecord, results: Results, tell: Listener) -> Agent:
+        return await Agent.open(
+            self.life.directory, session=record.session, provider=WatchedProvider(self.life),
+            toolbox=toolbox(self.life, APPROVE), new_id=self.new_id, clock=self.clock, tell=tell,
+            options=chosen(self.life), connect=inloop.connect, events=record, boot=self.boot,
+            results=results,
+        )  # fmt: skip
+
+    def _tokens(self, record: SessionRecord) -> TokenService:
+        return TokenService(
+            record, self.clock, new_secret=lambda: self.new_id("secret"), new_id=self.new_id
+        )
+
+    async def start(self) -> None:
+        """Boot, and open the session: after that everything is recovered."""
+        self.coordinator.boot()
+        await self.coordinator.create(
+            SESSION, title="payments", provider="scripted", model="scripted-1"
+        )
+        await self.report_status()
+        await self.coordinator.read(SESSION)
+        if self.life.number:
+            self.life.probe("recovered", **observe(self.life.directory))
+
+    async def report_status(self) -> None:
+        """What is claimed, and all that it is derived from: the oracle derives it again."""
+        session = await self.coordinator.session(SESSION)
+        now = self.clock()
+        view = self.coordinator.look(session)
+        self.life.probe(
+            "status", status=view.status, boot=self.boot, now=now, log=log_of(self.life.directory)
+        )
+
+    async def finish(self) -> None:
+        await self.report_status()
+        await self.coordinator.close()
+        self.life.probe(
+            "end", questions=[], files=files_of(self.life.directory), **observe(self.life.directory)
+        )
+
+
+def waiting(life: Life) -> None:
+    inloop.run(_waiting(life))
+
+
+async def _waiting(life: Life) -> None:
+    services = Services(life)
+    life.probe("meant", effects=meant(life.workload))
+    await services.start()
+    client = Client(services)
+    for number, request in enumerate(life.workload["requests"]):
+        if not has_ended(life.directory, f"request-{number}"):
+            with life.operation("say", request=number) as operation:
+                operation.result = (await client.ask(number, request)).answer
+            await services.report_status()
+    await services.finish()
+
+
+def interrupted(life: Life) -> None:
+    inloop.run(_interrupted(life))
+
+
+async def _interrupted(life: Life) -> None:
+    """Boot, boot again, sweep: what is interrupted is so once. Then everything is taken up."""
+    services = Services(life)
+    life.probe("meant", effects=meant(life.workload))
+    services.coordinator.boot()
+    await services.start()
+    await services.coordinator.sweep()
+    await services.report_status()
+    client = Client(services)
+    for number, request in enumerate(life.workload["requests"]):
+        with life.operation("say", request=number) as operation:
+            operation.result = (await client.ask(number, request)).answer
+        await asyncio.gather(services.coordinator.sweep(), services.coordinator.sweep())
+    await services.finish()
+
+
+class Client:
+    """Whoever talks to the coordinator, and remembers what it was told outside of this process."""
+
+    def __init__(self, services: Services) -> None:
+        self._life = services.life
+        self._services = services
+        self._coordinator = services.coordinator
+
+    async def ask(self, number: int, request: dict[str, Any]) -> Outcome:
+        name = f"request-{number}"
+        await self._try_an_old_token(name)
+        posted = await self._coordinator.post(SESSION, request["content"], name)
+        outcome = await self._coordinator.outcome(SESSION, name) or posted
+        if outcome.state == "waiting":
+            await self._services.report_status()
+            outcome = await self._wait(name, request["then"], outcome)
+        return outcome
+
+    async def _try_an_old_token(self, name: str) -> None:
+        """One that an earlier life was given: it must not open anything that it did not open then."""
+        kept = self._life.call("client", "recall", key=name)
+        if kept:
+            await self._resume(name, kept["token"], "yes", again=True)
+
+    async def _wait(self, name: str, then: str, outcome: Outcome) -> Outcome:
+        assert outcome.token
+        if then == "supersede":
+            return outcome
+        if then == "time out":
+            self._services.clock.ahead += TOO_LATE
+            await self._coordinator.sweep()
+            await self._services.report_status()
+            await self._resume(name, outcome.token, "too late")
+            await self._coordinator.go_on(SESSION)
+            outcome = await self._outcome(name)
+        elif then == "rotate":
+            old, outcome = outcome.token, await self._coordinator.rotate(SESSION)
+            await self._resume(name, old, "with the old one")
+        elif then == "race":
+            assert outcome.token
+            await asyncio.gather(*(
+                self._resume(f"{name}/{n}", outcome.token, "yes") for n in range(3)
+            ))  # fmt: skip
+            await self._resume(f"{name}/0", outcome.token, "yes", again=True)
+            return await self._outcome(name)
+        assert outcome.token
+        self._life.call("client", "remember", key=name, token=outcome.token)
+        await self._resume(name, outcome.token, "yes")
+        return await self._outcome(name)
+
+    async def _resume(self, name: str, token: str, result: str, *, again: bool = False) -> None:
+        facts = {"token": token.partition(".")[0], "request": name, "again": again}
+        try:
+            await self._coordinator.resume(SESSION, token, name, result)
+        except TokenRefused as refusal:
+            self._life.ack("refused", code=refusal.code, **facts)
+        else:
+            self._life.ack("resumed", result=result, **facts)
+
+    async def _outcome(self, name: str) -> Outcome:
+        outcome = await self._coordinator.outcome(SESSION, name)
+        assert outcome is not None
+        return outcome
+
+
+def log_of(directory: Path) -> list[str]:
+    return (directory / f"{SESSION}.messages.jsonl").read_text().splitlines(keepends=True)
+
+
+def has_ended(directory: Path, request: str) -> bool:
+    """Whether the log says that somebody has cancelled it: then nobody asks for it again."""
+    ours: set[str] = set()
+    for event in map(json.loads, log_of(directory)):
+        if event["kind"] == "run.started" and event.get("request_id") == request:
+            ours.add(event["run_id"])
+        elif event["kind"] == "run.cancelled" and event["run_id"] in ours:
+            return True
+    return False
+
+
+def files_of(directory: Path) -> list[str]:
+    """Everything that is kept, as text: what must not be there is looked for."""
+    return [
+        path.read_text(errors="replace")
+        for path in sorted(directory.iterdir())
+        if path.suffix in (".json", ".jsonl")
+    ]
