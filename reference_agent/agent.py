@@ -46,9 +46,9 @@ from reference_agent.retry import (
     call_with_retry,
     stream_with_retry,
 )
-from reference_agent.store import SessionStore
+from reference_agent.store import SessionStore, StoreKind, open_store
 from reference_agent.store.database import Connect
-from reference_agent.store.sqlite import RecordedCall, Request, Run, StoredCheckpoint
+from reference_agent.store.records import RecordedCall, Request, Run, StoredCheckpoint
 from reference_agent.tools import Toolbox
 
 log = get_logger(__name__)
@@ -126,24 +126,22 @@ class Agent:
         cls, directory: Path, *, session: str, provider: Provider, toolbox: Toolbox, new_id: NewId,
         clock: Clock = system_clock, sleep: Sleep = asyncio.sleep, tell: Listener = nobody,
         registry: HookRegistry | None = None, options: Options | None = None, agent_id: str = "agent",
-        connect: Connect = aiosqlite.connect,
+        store: StoreKind = "sqlite", connect: Connect = aiosqlite.connect,
     ) -> Agent:  # fmt: skip
         """Open a session and recover it. `tell` hears what has become durable."""
         async with AsyncExitStack() as opened:  # what was opened is closed if the rest cannot be
             lock = SessionLock(directory / f"{session}.lock")
             opened.callback(lock.release)
-            store = await SessionStore.open(
-                directory / "sessions.db", session, agent_id, clock, connect
-            )
-            opened.push_async_callback(store.close)
-            scratchpad = str(directory / f"{session}.scratch")
-            await store.create_session(provider.model, provider.name, scratchpad)
             events = EventLog(directory / f"{session}.messages.jsonl", clock)
             opened.callback(events.close)
+            kept = await open_store(store, events, session, agent_id, clock, connect)
+            opened.push_async_callback(kept.close)
+            scratchpad = str(directory / f"{session}.scratch")
+            await kept.create_session(provider.model, provider.name, scratchpad)
             boot = new_id("boot")
-            await Recovery(store, events, boot).recover()
+            await Recovery(kept, events, boot).recover()
             agent = cls(
-                store=store, events=events, lock=lock, provider=provider, toolbox=toolbox, boot=boot,
+                store=kept, events=events, lock=lock, provider=provider, toolbox=toolbox, boot=boot,
                 registry=registry or HookRegistry(), session=session, new_id=new_id, clock=clock,
                 sleep=sleep, tell=tell, options=options or Options(),
             )  # fmt: skip

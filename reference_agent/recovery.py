@@ -21,7 +21,7 @@ from typing import Any
 from reference_agent.log import EventLog
 from reference_agent.messages import Message, unanswered
 from reference_agent.store import SessionStore
-from reference_agent.store.sqlite import Run, RunStatus
+from reference_agent.store.records import Run, RunStatus
 
 NO_RESULT = "error: no result was recorded"
 
