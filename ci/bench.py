@@ -37,7 +37,7 @@ from chaoskit.recording import Recording, killed_states, powerless_states
 from chaoskit.settings import Settings
 from chaoskit.workspace import base_directory
 from reference_agent.messages import Budget, Message, Plan
-from reference_agent.store import SessionStore
+from reference_agent.store.sqlite import SqliteStore
 from scenarios import inloop
 
 Way = Callable[[], int]  # does its work and says how often
@@ -222,9 +222,9 @@ def acks_of(trace: Trace) -> list[int]:
 # --- the agent's store -----------------------------------------------------------------------------
 
 
-async def filled(path: Path, turns: int) -> SessionStore:
+async def filled(path: Path, turns: int) -> SqliteStore:
     """A session of so many turns of two messages, each with its checkpoint."""
-    store = await SessionStore.open(path, "bench", "agent", time.time, inloop.connect)
+    store = await SqliteStore.open(path, "bench", "agent", time.time, inloop.connect)
     await store.create_session("model", "provider", "scratch")
     for turn in range(1, turns + 1):
         await store.add_message(Message("user", f"question {turn} " * 10), turn)
@@ -236,7 +236,7 @@ async def filled(path: Path, turns: int) -> SessionStore:
 def store_cost(rounds: int) -> dict[str, object]:
     """What a checkpoint costs early and late, and what loading costs per message."""
 
-    def checkpoints(store: SessionStore, turn: int) -> Way:
+    def checkpoints(store: SqliteStore, turn: int) -> Way:
         async def work() -> int:
             for _ in range(100):
                 await store.write_checkpoint(turn, Plan(), Budget(turn))
@@ -246,7 +246,7 @@ def store_cost(rounds: int) -> dict[str, object]:
 
     def loading(path: Path) -> Way:
         async def work() -> int:
-            store = await SessionStore.open(path, "bench", "agent", time.time, inloop.connect)
+            store = await SqliteStore.open(path, "bench", "agent", time.time, inloop.connect)
             count = len(await store.messages())
             await store.close()
             return count

@@ -34,7 +34,7 @@ from reference_agent.calls import Results, ToolRunner, Waits, nothing_yet
 from reference_agent.hooks import HookRegistry
 from reference_agent.ids import Clock, NewId, checked_session, system_clock
 from reference_agent.lock import SessionLock
-from reference_agent.log import EventLog, Log
+from reference_agent.log import EventLog
 from reference_agent.logs import get_logger
 from reference_agent.messages import Budget, Message, Plan, ToolCall, unanswered
 from reference_agent.providers.base import Answer, ModelError, Provider, TextDelta
@@ -47,9 +47,9 @@ from reference_agent.retry import (
     call_with_retry,
     stream_with_retry,
 )
-from reference_agent.store import SessionStore
+from reference_agent.store import SessionStore, StoreKind, open_store
 from reference_agent.store.database import Connect
-from reference_agent.store.sqlite import RecordedCall, Request, Run, StoredCheckpoint
+from reference_agent.store.records import RecordedCall, Request, Run, StoredCheckpoint
 from reference_agent.tools import Toolbox
 
 log = get_logger(__name__)
@@ -96,7 +96,7 @@ class Agent:
     """One session, open. Use `Agent.open`, then `say`; `close` when done."""
 
     def __init__(
-        self, *, directory: Path, store: SessionStore, events: Log, lock: SessionLock | None,
+        self, *, directory: Path, store: SessionStore, events: EventLog, lock: SessionLock | None,
         provider: Provider, toolbox: Toolbox, registry: HookRegistry, session: str, boot: str,
         new_id: NewId, clock: Clock, sleep: Sleep, tell: Listener, options: Options,
         results: Results,
@@ -135,8 +135,8 @@ class Agent:
         cls, directory: Path, *, session: str, provider: Provider, toolbox: Toolbox, new_id: NewId,
         clock: Clock = system_clock, sleep: Sleep = asyncio.sleep, tell: Listener = nobody,
         registry: HookRegistry | None = None, options: Options | None = None, agent_id: str = "agent",
-        connect: Connect = aiosqlite.connect, events: Log | None = None, boot: str | None = None,
-        results: Results = nothing_yet,
+        store: StoreKind = "sqlite", connect: Connect = aiosqlite.connect,
+        events: EventLog | None = None, boot: str | None = None, results: Results = nothing_yet,
     ) -> Agent:  # fmt: skip
         """Open a session and recover it. `tell` hears what has become durable.
 
@@ -148,19 +148,16 @@ class Agent:
             if events is None:
                 lock = SessionLock(directory / f"{session}.lock")
                 opened.callback(lock.release)
-            store = await SessionStore.open(
-                directory / "sessions.db", session, agent_id, clock, connect
-            )
-            opened.push_async_callback(store.close)
-            # Relative: who moves the state directory moves the scratchpads with it.
-            await store.create_session(provider.model, provider.name, f"{session}.scratch")
-            if events is None:
                 events = EventLog(directory / f"{session}.messages.jsonl", clock)
                 opened.callback(events.close)
+            kept = await open_store(store, events, session, agent_id, clock, connect)
+            opened.push_async_callback(kept.close)
+            # Relative: who moves the state directory moves the scratchpads with it.
+            await kept.create_session(provider.model, provider.name, f"{session}.scratch")
             boot = boot or new_id("boot")
-            await Recovery(store, events, boot).recover()
+            await Recovery(kept, events, boot).recover()
             agent = cls(
-                directory=directory, store=store, events=events, lock=lock, provider=provider,
+                directory=directory, store=kept, events=events, lock=lock, provider=provider,
                 toolbox=toolbox, boot=boot,
                 registry=registry or HookRegistry(), session=session, new_id=new_id, clock=clock,
                 sleep=sleep, tell=tell, options=options or Options(), results=results,

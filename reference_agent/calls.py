@@ -21,7 +21,7 @@ from reference_agent.hooks import HookRegistry
 from reference_agent.logs import get_logger
 from reference_agent.messages import Message, ToolCall, idempotency_key
 from reference_agent.store import SessionStore
-from reference_agent.store.sqlite import CallStatus, RecordedCall
+from reference_agent.store.records import CallStatus, RecordedCall
 from reference_agent.tools import Tool, Toolbox, Verify
 
 log = get_logger(__name__)

@@ -33,7 +33,6 @@ from typing import Any, NoReturn, TypeVar
 from reference_agent import config as settings, logs
 from reference_agent.agent import Agent, GaveUp
 from reference_agent.ids import random_id
-from reference_agent.messages import Message
 from reference_agent.screen import Screen, call_shown, complain, shortened, tell
 from reference_agent.setup import (
     FAILED,
@@ -42,12 +41,11 @@ from reference_agent.setup import (
     Setup,
     checked_id,
     explained,
-    known_sessions,
     open_session,
-    reading,
     set_up,
-    unfinished,
+    stored,
 )
+from reference_agent.store import read_sessions
 
 T = TypeVar("T")
 log = logs.get_logger(__name__)
@@ -121,7 +119,7 @@ class Chat:
                 self._resume(session)
             case "sessions", ():
                 with explained(self._setup.directory):
-                    show_sessions(self._run(known_sessions(self._setup.directory)))
+                    show_sessions(self._run(_known(self._setup)))
             case "status", ():
                 self._run(self._show_status())
             case "help", ():
@@ -137,7 +135,7 @@ class Chat:
         """The other session is opened before this one is closed: if it cannot be, we stay here."""
         checked_id(session)
         with explained(self._setup.directory):
-            todo = self._run(unfinished(self._setup.directory, session))
+            todo = self._run(stored(self._setup, session)).unfinished
             if session != self._session:
                 agent = self._run(open_session(self._setup, session, self._screen))
                 self._leave()
@@ -288,7 +286,11 @@ def _chat(setup: Setup, options: Namespace, runner: asyncio.Runner) -> None:
 
 
 def _sessions(setup: Setup, _options: Namespace, runner: asyncio.Runner) -> None:
-    show_sessions(runner.run(known_sessions(setup.directory)))
+    show_sessions(runner.run(_known(setup)))
+
+
+async def _known(setup: Setup) -> list[tuple[str, int]]:
+    return await read_sessions(setup.directory, setup.store)
 
 
 def show_sessions(sessions: Sequence[tuple[str, int]]) -> None:
@@ -300,16 +302,11 @@ def show_sessions(sessions: Sequence[tuple[str, int]]) -> None:
 
 def _show(setup: Setup, options: Namespace, runner: asyncio.Runner) -> None:
     session = checked_id(options.id)
-    todo = runner.run(unfinished(setup.directory, session))
-    Screen().follow(runner.run(_stored(setup.directory, session)))
-    if todo:
-        tell(f"[not answered yet: {shortened(todo[0].content)}]")
+    found = runner.run(stored(setup, session))
+    Screen().follow([each.message for each in found.messages])
+    if found.unfinished:
+        tell(f"[not answered yet: {shortened(found.unfinished[0].content)}]")
         tell(f"[to finish it: {setup.line_to_resume(session)}]")
-
-
-async def _stored(directory: Path, session: str) -> list[Message]:
-    async with reading(directory, session) as store:
-        return [each.message for each in await store.messages()] if store else []
 
 
 def _say(setup: Setup, options: Namespace, runner: asyncio.Runner) -> None:
@@ -317,7 +314,7 @@ def _say(setup: Setup, options: Namespace, runner: asyncio.Runner) -> None:
     if options.new:
         setup.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     else:
-        runner.run(unfinished(setup.directory, session))
+        runner.run(stored(setup, session))
     # What the shell passed may be no text at all; the store takes nothing else.
     text = options.text.encode(errors="surrogateescape").decode(errors="replace")
     request = options.request or random_id("request")

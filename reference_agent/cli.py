@@ -81,6 +81,8 @@ def _place() -> argparse.ArgumentParser:
     """Where things are: for every command."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--state", metavar="DIR", help="the state directory (.reference-agent)")
+    parser.add_argument("--store", choices=("sqlite", "files"),
+                        help="where sessions are: in a database, or each in its log (sqlite)")  # fmt: skip
     parser.add_argument("--config", metavar="FILE", help="settings, a JSON file")
     parser.add_argument("--log", metavar="FILE", help="append structured logs to a file")
     return parser

@@ -292,8 +292,9 @@ class Coordinator:
 
     def _revoke(self, session: Session, reason: str) -> None:
         run = session.record.snapshot.run
-        if run and run.wait and run.wait.resume_token_id in session.record.tokens:
-            session.tokens.revoke(run.wait.resume_token_id, reason)
+        token_id = run.wait.resume_token_id if run and run.wait else None
+        if token_id in session.record.tokens:
+            session.tokens.revoke(token_id, reason)
 
     def _refuse_if_running(self, session: Session) -> None:
         if session.is_running:

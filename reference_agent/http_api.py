@@ -32,7 +32,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from reference_agent.coordinator import Busy, Coordinator, NotDurable, NothingToDo, Outcome, View
+from reference_agent.coordinator import Busy, Coordinator, NotDurable, NothingToDo, View
 from reference_agent.ids import BadSessionId, NewId
 from reference_agent.lock import SessionBusy
 from reference_agent.logs import get_logger

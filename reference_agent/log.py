@@ -3,8 +3,12 @@
     {"seq": 7, "ts": "2026-02-21T10:01:25Z", "kind": "run.started", "run_id": "run_9f5", ...}
 
 A line is written with one write(2) and synced before it counts. A crash can therefore leave one
-unfinished line at the end, and nothing else: opening cuts it off. Any other damage did not come
-from a crash of ours; it is reported with file and line, and the file is left as it is.
+unfinished line at the end, and nothing else: opening cuts it off. It has no newline, or, where the
+power failed and its pages came in any order, NUL bytes, which JSON never has. Any other damage did not
+come from a crash of ours; it is reported with file and line, and the file is left as it is.
+
+A whole line that was found may not have been synced by the life that wrote it: opening syncs it before
+anybody relies on it. The file's name is synced before the first line is written.
 
 When a write or a sync fails, nobody knows what is in the file beyond the last line that counted: before
 the next line is written, the rest is cut off. A failed sync is never repeated on the same bytes: the
@@ -14,9 +18,10 @@ kernel may have dropped them and call the file clean.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -29,26 +34,15 @@ class DamagedLog(Exception):
     """A line that no crash explains."""
 
 
-class Log(Protocol):
-    """Where events go: an EventLog, or what keeps more than that up to date with each line."""
-
-    @property
-    def events(self) -> list[dict[str, Any]]: ...
-
-    def append(self, kind: str, **fields: Any) -> int: ...
-
-    def close(self) -> None: ...
-
-
 class EventLog:
     def __init__(self, path: Path, clock: Clock) -> None:
-        self._path = path
+        self.path = path
+        self.listeners: list[Callable[[dict[str, Any]], None]] = []  # told of each line that counts
         self._clock = clock
-        created = not path.exists()
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        if created:
-            sync_directory(path.parent)
         try:
+            if not os.fstat(self._fd).st_size:  # new, or made by a life that came no further
+                sync_directory(path.parent)
             self.events = self._recover()
         except BaseException:
             os.close(self._fd)
@@ -59,14 +53,25 @@ class EventLog:
     def close(self) -> None:
         os.close(self._fd)
 
+    @property
+    def next_seq(self) -> int:
+        return len(self.events) + 1
+
     def append(self, kind: str, **fields: Any) -> int:
         """Durable when it returns; the answer is the event's seq."""
-        seq = len(self.events) + 1
-        event = {"seq": seq, "ts": _timestamp(self._clock()), "kind": kind, **fields}
-        with persisting("log.append"):
-            self._write(msgspec.json.encode(event) + b"\n")
-        self.events.append(event)
-        return seq
+        return int(self.record({"kind": kind, **fields})["seq"])
+
+    def record(self, fields: dict[str, Any], point: str = "log.append") -> dict[str, Any]:
+        """The same for one who has a name of his own for the point; the event as it will be read."""
+        event = {"seq": self.next_seq, "ts": _timestamp(self._clock()), **fields}
+        line = msgspec.json.encode(event)
+        as_read: dict[str, Any] = msgspec.json.decode(line)  # first: what is written can be read
+        with persisting(point):
+            self._write(line + b"\n")
+        self.events.append(as_read)  # and not what the caller may still change
+        for listener in self.listeners:
+            listener(as_read)
+        return as_read
 
     def _write(self, line: bytes) -> None:
         if self._doubtful:
@@ -74,32 +79,46 @@ class EventLog:
         self._doubtful = True
         written = os.write(self._fd, line)
         if written != len(line):
-            raise OSError(f"{self._path}: wrote {written} of {len(line)} bytes")
+            raise OSError(f"{self.path}: wrote {written} of {len(line)} bytes")
         os.fsync(self._fd)
         self._doubtful = False
         self._good_size += len(line)
 
     def _recover(self) -> list[dict[str, Any]]:
-        content = self._path.read_bytes()
-        whole, newline, torn = content.rpartition(b"\n")
-        lines = whole.split(b"\n") if newline else []
         # Judged before it is cut: a damaged file is left as it is.
-        events = [self._decode(line, number) for number, line in enumerate(lines, 1)]
+        events, torn = _parsed(self.path)
         if torn:
             with persisting("log.cut"):
-                os.ftruncate(self._fd, len(whole) + len(newline))
+                os.ftruncate(self._fd, os.fstat(self._fd).st_size - torn)
                 os.fsync(self._fd)
+        elif events:
+            os.fsync(self._fd)
         return events
 
-    def _decode(self, line: bytes, number: int) -> dict[str, Any]:
-        try:
-            event: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise DamagedLog(f"{self._path}, line {number}: not a JSON object ({error})") from None
-        if event.get("seq") != number:
-            found = event.get("seq")
-            raise DamagedLog(f"{self._path}, line {number}: expected seq {number}, found {found}")
-        return event
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """What counts so far, beside whoever may be writing; nothing is cut off."""
+    return _parsed(path)[0]
+
+
+def _parsed(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """The events, and how many bytes at the end are an unfinished line."""
+    *lines, torn = path.read_bytes().split(b"\n")
+    left = len(torn)
+    if lines and not torn and b"\0" in lines[-1]:
+        left = len(lines.pop()) + 1
+    return [_decoded(line, path, number) for number, line in enumerate(lines, 1)], left
+
+
+def _decoded(line: bytes, path: Path, number: int) -> dict[str, Any]:
+    try:
+        event: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DamagedLog(f"{path}, line {number}: not a JSON object ({error})") from None
+    if event.get("seq") != number:
+        found = event.get("seq")
+        raise DamagedLog(f"{path}, line {number}: expected seq {number}, found {found}")
+    return event
 
 
 def _timestamp(seconds: float) -> str:

@@ -18,17 +18,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from reference_agent.log import Log
+from reference_agent.log import EventLog
 from reference_agent.messages import Message, unanswered
 from reference_agent.store import SessionStore
-from reference_agent.store.sqlite import Run, RunStatus
+from reference_agent.store.records import Run, RunStatus
 
 ENDS = ("run.completed", "run.failed", "run.cancelled", "run.interrupted")
 NO_RESULT = "error: no result was recorded"
 
 
 class Recovery:
-    def __init__(self, store: SessionStore, log: Log, boot: str) -> None:
+    def __init__(self, store: SessionStore, log: EventLog, boot: str) -> None:
         self._store = store
         self._log = log
         self._boot = boot

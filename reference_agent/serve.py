@@ -18,7 +18,7 @@ from reference_agent.coordinator import Coordinator
 from reference_agent.ids import random_id, system_clock
 from reference_agent.notes import ASK, Notes
 from reference_agent.sessions.record import SessionRecord
-from reference_agent.sessions.recovery_manager import BootReport, RecoveryManager
+from reference_agent.sessions.recovery_manager import RecoveryManager
 from reference_agent.setup import Problem, Setup, agent_options, explained, set_up
 
 log = logs.get_logger(__name__)
@@ -70,7 +70,7 @@ def coordinate(setup: Setup, boot: str) -> Coordinator:
     async def open_agent(record: SessionRecord, results: Results, tell: Listener) -> Agent:
         notes = Notes()
         agent = await Agent.open(
-            setup.directory, session=record.session, provider=setup.provider, events=record,
+            setup.directory, session=record.session, provider=setup.provider, store=setup.store, events=record.log,
             toolbox=notes.tools(ASK), new_id=random_id, boot=boot, tell=tell, results=results,
             options=agent_options(setup.config), agent_id=setup.config.agent_id,
         )  # fmt: skip

@@ -8,7 +8,7 @@ import shlex
 import sqlite3
 from argparse import Namespace
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from reference_agent import config as settings, logs
 from reference_agent.agent import Agent, Options
 from reference_agent.cadence import Cadence
 from reference_agent.hooks import HookRegistry
-from reference_agent.ids import BadSessionId, checked_session, random_id, system_clock
+from reference_agent.ids import BadSessionId, checked_session, random_id
 from reference_agent.lock import SessionBusy
 from reference_agent.log import DamagedLog
 from reference_agent.messages import Message
@@ -32,15 +32,14 @@ from reference_agent.providers.base import (
     ToolSpec,
 )
 from reference_agent.screen import Screen
-from reference_agent.store import SessionStore
+from reference_agent.store import Stored, StoreKind, WrongStore, read_session
 from reference_agent.store.database import CorruptStore, NewerStore
-from reference_agent.store.sqlite import Request
 
 T = TypeVar("T")
 log = logs.get_logger(__name__)
 
 FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
-TROUBLE = (SessionBusy, CorruptStore, NewerStore, DamagedLog, sqlite3.Error, OSError)
+TROUBLE = (SessionBusy, CorruptStore, NewerStore, WrongStore, DamagedLog, sqlite3.Error, OSError)
 
 
 class Problem(Exception):
@@ -127,6 +126,7 @@ class Setup(msgspec.Struct, frozen=True):
     directory: Path
     config: settings.Config
     provider: Interruptible
+    store: StoreKind
     again: tuple[str, ...]  # the options that a line to resume needs
 
     def line_to_resume(self, session: str) -> str:
@@ -147,11 +147,12 @@ def agent_options(config: settings.Config) -> Options:
 def set_up(options: Namespace) -> Setup:
     config = _config(options)
     state = options.state or config.state_directory
-    again = [("--state", options.state), ("--config", options.config)]
+    again = [("--state", options.state), ("--config", options.config), ("--store", options.store)]
     again += [(f"--{name}", getattr(options, name, None)) for name in ("url", "model", "cadence")]
     given = tuple(word for name, value in again if value for word in (name, value))
     # Absolute, so that a line about trouble names a place that is the same for everybody.
-    return Setup(Path(state).absolute(), config, Interruptible(_provider(config)), given)
+    provider = Interruptible(_provider(config))
+    return Setup(Path(state).absolute(), config, provider, options.store or "sqlite", given)
 
 
 def _config(options: Namespace) -> settings.Config:
@@ -211,31 +212,12 @@ def checked_id(session: str) -> str:
         raise Problem(str(error), WRONG_USE) from None
 
 
-@asynccontextmanager
-async def reading(directory: Path, session: str) -> AsyncIterator[SessionStore | None]:
-    """The store beside any agent that has it open; None when nothing was ever stored here."""
-    path = directory / "sessions.db"
-    if not path.exists():
-        yield None
-        return
-    store = await SessionStore.open(path, session, "agent", system_clock)
-    try:
-        yield store
-    finally:
-        await store.close()
-
-
-async def known_sessions(directory: Path) -> list[tuple[str, int]]:
-    async with reading(directory, "") as store:
-        return await store.sessions() if store else []
-
-
-async def unfinished(directory: Path, session: str) -> list[Request]:
-    """What waits to be done in a session; a Problem if there is no such session."""
-    async with reading(directory, session) as store:
-        if store is None or session not in dict(await store.sessions()):
-            raise Problem(f"there is no session {session} in {directory}")
-        return await store.unfinished_requests()
+async def stored(setup: Setup, session: str) -> Stored:
+    """A session as it lies there; a Problem if there is no such session."""
+    found = await read_session(setup.directory, session, setup.store)
+    if found is None:
+        raise Problem(f"there is no session {session} in {setup.directory} (store {setup.store})")
+    return found
 
 
 async def open_session(setup: Setup, session: str, screen: Screen | None = None) -> Agent:
@@ -251,7 +233,7 @@ async def open_session(setup: Setup, session: str, screen: Screen | None = None)
     try:
         agent = await Agent.open(
             setup.directory, session=session, provider=setup.provider, toolbox=notes.tools(),
-            new_id=random_id, sleep=setup.provider.sleep, connect=connect,
+            new_id=random_id, sleep=setup.provider.sleep, connect=connect, store=setup.store,
             tell=screen.hear if screen else lambda _what, _facts: None,
             registry=HookRegistry(time_limit=lambda: asyncio.timeout(limit)),
             options=agent_options(setup.config), agent_id=setup.config.agent_id,

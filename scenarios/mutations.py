@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace as changed
 
 from reference_agent import agent, calls, config, hooks, log
@@ -23,10 +23,16 @@ from reference_agent.log import EventLog
 from reference_agent.messages import Message, ToolCall
 from reference_agent.recovery import Recovery
 from reference_agent.screen import Screen
-from reference_agent.store import SessionStore, schema, sqlite
+from reference_agent.store import schema
 from reference_agent.store.database import Database
-from reference_agent.store.sqlite import RecordedCall, Run
+from reference_agent.store.files import FilesStore
+from reference_agent.store.lines import AnyLine, CheckpointWritten
+from reference_agent.store.protocol import SessionStore
+from reference_agent.store.records import RecordedCall, Run
+from reference_agent.store.sqlite import SqliteStore
 from reference_agent.tools import Tool
+
+STORES: tuple[Any, ...] = (SqliteStore, FilesStore)  # in each of them, if nothing else is said
 
 
 def replace(place: Any, name: str, piece: Any) -> None:
@@ -48,16 +54,20 @@ def keeps_partial_turn() -> None:
     async def roll_back_to(self: SessionStore, last_msg_id: int) -> None:
         pass
 
-    replace(SessionStore, "roll_back_to", roll_back_to)
+    for store in STORES:
+        replace(store, "roll_back_to", roll_back_to)
 
 
 def rollback_off_by_one() -> None:
-    sound = SessionStore.roll_back_to
+    def off_by_one(sound: Any) -> Any:
+        async def roll_back_to(self: SessionStore, last_msg_id: int) -> None:
+            beyond = [each.id for each in await self.messages() if each.id > last_msg_id]
+            await sound(self, beyond[0] if beyond else last_msg_id)
 
-    async def roll_back_to(self: SessionStore, last_msg_id: int) -> None:
-        await sound(self, last_msg_id + 1)
+        return roll_back_to
 
-    replace(SessionStore, "roll_back_to", roll_back_to)
+    for store in STORES:
+        replace(store, "roll_back_to", off_by_one(store.roll_back_to))
 
 
 def interrupts_twice() -> None:
@@ -100,20 +110,24 @@ def half_migration() -> None:
 
 
 def drops_arguments() -> None:
-    sound = sqlite.stored_to_message
+    sound = Agent._load
 
-    def stored_to_message(row: Sequence[Any]) -> Message:
-        message = sound(row)
+    def without(message: Message) -> Message:
         return changed(message, calls=tuple(changed(call, args={}) for call in message.calls))
 
-    replace(sqlite, "stored_to_message", stored_to_message)
+    async def load(self: Agent) -> None:
+        await sound(self)
+        self._conversation = list(map(without, self._conversation))
+
+    replace(Agent, "_load", load)
 
 
 def forgets_plan() -> None:
     async def plan(self: SessionStore, checkpoint: Any) -> None:
         pass
 
-    replace(SessionStore, "plan", plan)
+    for store in STORES:
+        replace(store, "plan", plan)
 
 
 def shows_rolled_back() -> None:
@@ -142,21 +156,25 @@ def upgrades_config_to_zero() -> None:
 
 
 def skips_hooks_on_resume() -> None:
-    decision, fire = SessionStore.decision, hooks.HookRegistry.fire
+    fire = hooks.HookRegistry.fire
     carried_on: set[str] = set()
 
-    async def remember(self: SessionStore, turn: int) -> Message | None:
-        known = await decision(self, turn)
-        if known:
-            carried_on.update(call.id for call in known.calls)
-        return known
+    def remembering(sound: Any) -> Any:
+        async def decision(self: SessionStore, turn: int) -> Message | None:
+            known: Message | None = await sound(self, turn)
+            if known:
+                carried_on.update(call.id for call in known.calls)
+            return known
+
+        return decision
 
     async def skip(self: hooks.HookRegistry, event: Any) -> Any:
         if isinstance(event, hooks.PreToolUse) and event.tool_use_id in carried_on:
             return hooks.Allow()
         return await fire(self, event)
 
-    replace(SessionStore, "decision", remember)
+    for store in STORES:
+        replace(store, "decision", remembering(store.decision))
     replace(hooks.HookRegistry, "fire", skip)
 
 
@@ -215,11 +233,15 @@ def never_asks_the_user() -> None:
 
 
 def asks_again() -> None:
-    async def decision(self: SessionStore, turn: int) -> None:
+    async def decision(self: SqliteStore, turn: int) -> None:
         await self._db.execute("DELETE FROM decisions WHERE turn = ?", turn)
         await self._db.execute("DELETE FROM token_usage WHERE turn = ?", turn)
 
-    replace(SessionStore, "decision", decision)
+    async def no_decision(self: FilesStore, turn: int) -> None:
+        pass
+
+    replace(SqliteStore, "decision", decision)
+    replace(FilesStore, "decision", no_decision)
 
 
 def leaves_orphans() -> None:
@@ -236,18 +258,29 @@ def leaves_orphans() -> None:
 
 
 def counts_usage_twice() -> None:
-    sound = SessionStore.decision
+    async def count_row(store: SqliteStore, turn: int) -> None:
+        await store._db.execute(
+            "INSERT INTO token_usage SELECT NULL, session_id, agent_id, turn, input_tokens,"
+            " output_tokens, created_at FROM token_usage WHERE turn = ? LIMIT 1", turn,
+        )  # fmt: skip
 
-    async def decision(self: SessionStore, turn: int) -> Message | None:
-        known = await sound(self, turn)
-        if known:
-            await self._db.execute(
-                "INSERT INTO token_usage SELECT NULL, session_id, agent_id, turn, input_tokens,"
-                " output_tokens, created_at FROM token_usage WHERE turn = ? LIMIT 1", turn,
-            )  # fmt: skip
-        return known
+    async def count_line(store: FilesStore, turn: int) -> None:
+        lines = [e for e in store._log.events if e["kind"] == "decision.recorded"]
+        again = next(line for line in lines if line["turn"] == turn)
+        fields = {name: again[name] for name in again if name not in ("seq", "ts")}
+        store._log.record(fields, "decision.record")
 
-    replace(SessionStore, "decision", decision)
+    def twice(sound: Any, count: Any) -> Any:
+        async def decision(self: Any, turn: int) -> Message | None:
+            known: Message | None = await sound(self, turn)
+            if known:
+                await count(self, turn)
+            return known
+
+        return decision
+
+    replace(SqliteStore, "decision", twice(SqliteStore.decision, count_row))
+    replace(FilesStore, "decision", twice(FilesStore.decision, count_line))
 
 
 def forgets_attempts() -> None:
@@ -255,14 +288,20 @@ def forgets_attempts() -> None:
 
 
 def version_by_turn() -> None:
-    sound = SessionStore.write_checkpoint
+    sound, sound_write = SqliteStore.write_checkpoint, FilesStore._write
 
-    async def write_checkpoint(self: SessionStore, turn: int, *rest: Any) -> int:
+    async def write_checkpoint(self: SqliteStore, turn: int, *rest: Any) -> int:
         await sound(self, turn, *rest)
         await self._db.execute("UPDATE checkpoints SET version = ? WHERE turn = ?", turn, turn)
         return turn
 
-    replace(SessionStore, "write_checkpoint", write_checkpoint)
+    def write(self: FilesStore, point: str, line: AnyLine) -> None:
+        if isinstance(line, CheckpointWritten):
+            line = msgspec.structs.replace(line, version=line.turn)
+        sound_write(self, point, line)
+
+    replace(SqliteStore, "write_checkpoint", write_checkpoint)
+    replace(FilesStore, "_write", write)
 
 
 def ignores_cadence() -> None:

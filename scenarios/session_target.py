@@ -17,13 +17,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+from reference_agent.sessions.recovery_manager import RecoveryManager
+
 from chaoskit.inside import Life
 from reference_agent.agent import Agent, Listener
 from reference_agent.calls import Results
 from reference_agent.coordinator import Coordinator, Outcome
 from reference_agent.ids import ids_from
 from reference_agent.sessions.record import SessionRecord
-from reference_agent.sessions.recovery_manager import RecoveryManager
 from reference_agent.sessions.tokens import TokenRefused, TokenService
 from reference_agent.tools import Tool
 from scenarios import inloop
@@ -63,7 +64,7 @@ class Services:
         return await Agent.open(
             self.life.directory, session=record.session, provider=WatchedProvider(self.life),
             toolbox=toolbox(self.life, APPROVE), new_id=self.new_id, clock=self.clock, tell=tell,
-            options=chosen(self.life), connect=inloop.connect, events=record, boot=self.boot,
+            options=chosen(self.life), connect=inloop.connect, events=record.log, boot=self.boot,
             results=results,
         )  # fmt: skip
 
@@ -173,7 +174,8 @@ class Client:
             await self._coordinator.go_on(SESSION)
             outcome = await self._outcome(name)
         elif then == "rotate":
-            old, outcome = outcome.token, await self._coordinator.rotate(SESSION)
+            old = outcome.token
+            outcome = await self._coordinator.rotate(SESSION)
             await self._resume(name, old, "with the old one")
         elif then == "race":
             assert outcome.token

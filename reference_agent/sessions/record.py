@@ -37,6 +37,7 @@ class SessionRecord:
         self.open_runs: dict[str, str | None] = {}  # the runs without an end, and their boots
         for event in events.events:
             self._note_run(event)
+        events.listeners.append(self._fold)
 
     @classmethod
     def open(
@@ -83,12 +84,13 @@ class SessionRecord:
 
     def append(self, kind: str, **fields: Any) -> int:
         """Durable when it returns; the answer is the event's seq."""
-        seq = self.log.append(kind, **fields)
-        event = self.events[-1]
+        return self.log.append(kind, **fields)
+
+    def _fold(self, event: Event) -> None:
+        """Also of what others append to the same log: the agent, and its store."""
         self.snapshot = fold(self.snapshot, event)
         self.tokens = fold_tokens(self.tokens, event)
         self._note_run(event)
-        return seq
 
     def save(self) -> None:
         """The snapshot and the token index, where they have changed."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import aiosqlite
 import msgspec
@@ -22,62 +21,25 @@ from reference_agent.messages import (
 from reference_agent.points import persisting
 from reference_agent.providers.base import Usage
 from reference_agent.store.database import Connect, Database
+from reference_agent.store.records import (
+    CallStatus,
+    RecordedCall,
+    Request,
+    Run,
+    RunStatus,
+    Snapshot,
+    StoredCheckpoint,
+    StoredError,
+    encoded_plan,
+)
 
-CallStatus = Literal["issued", "completed", "failed", "unknown"]
-RunStatus = Literal["running", "completed", "failed", "interrupted"]
 _PLAN = msgspec.json.Decoder(Plan)
 _MESSAGE = msgspec.json.Decoder(Message)
 _CALLS = msgspec.json.Decoder(tuple[ToolCall, ...])
 _REASONING = msgspec.json.Decoder(tuple[Reasoning, ...])
 
 
-class Request(msgspec.Struct, frozen=True):
-    request_id: str
-    content: str
-    first_turn: int
-    answer: str | None = None
-
-
-class Run(msgspec.Struct, frozen=True):
-    run_id: str
-    request_id: str
-    boot_id: str
-
-
-class RecordedCall(msgspec.Struct, frozen=True):
-    call_id: str
-    tool: str
-    args: dict[str, Any]
-    key: str
-    status: CallStatus
-    result: str | None
-
-
-class StoredCheckpoint(msgspec.Struct, frozen=True):
-    turn: int
-    version: int
-    last_msg_id: int
-    plan: str | None
-    budget: Budget
-
-
-class StoredError(msgspec.Struct, frozen=True):
-    turn: int
-    context: str
-    message: str
-    attempt: int
-
-
-class Snapshot(msgspec.Struct, frozen=True):
-    """What one version of the checkpoints holds."""
-
-    version: int
-    transcript: tuple[StoredMessage, ...]
-    plan: Plan | None
-    budget: Budget
-
-
-class SessionStore:
+class SqliteStore:
     """The durable state of one session."""
 
     def __init__(self, db: Database, session: str, agent: str, clock: Clock) -> None:
@@ -94,7 +56,7 @@ class SessionStore:
         agent: str,
         clock: Clock,
         connect: Connect = aiosqlite.connect,
-    ) -> SessionStore:
+    ) -> SqliteStore:
         return cls(await Database.open(path, connect), session, agent, clock)
 
     async def close(self) -> None:
@@ -248,8 +210,7 @@ class SessionStore:
         return checkpoint.version
 
     async def _keep_plan(self, plan: Plan) -> str:
-        content = msgspec.json.encode(plan)
-        digest = hashlib.blake2b(content, digest_size=16).hexdigest()
+        digest, content = encoded_plan(plan)
         await self._db.execute(
             "INSERT OR IGNORE INTO plans VALUES (?, ?)", digest, content.decode()
         )

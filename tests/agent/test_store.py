@@ -10,7 +10,8 @@ from reference_agent.log import DamagedLog, EventLog
 from reference_agent.messages import Budget, Message, Plan, Reasoning, Step, ToolCall
 from reference_agent.providers.base import Usage
 from reference_agent.store.database import CorruptStore, NewerStore
-from reference_agent.store.sqlite import SessionStore, StoredError, stored_to_message
+from reference_agent.store.records import StoredError
+from reference_agent.store.sqlite import SqliteStore, stored_to_message
 from scenarios import inloop
 from tests.agent.helpers import Home, entry, play, step
 
@@ -53,10 +54,10 @@ BUDGETS = st.builds(Budget, st.integers(0, 2**62), st.none() | st.integers(0, 2*
 
 
 def opened(path: Path, session: str = "s", now: float = 1000.0):
-    return SessionStore.open(path, session, "agent", lambda: now, inloop.connect)
+    return SqliteStore.open(path, session, "agent", lambda: now, inloop.connect)
 
 
-async def fresh(path: Path | str = ":memory:") -> SessionStore:
+async def fresh(path: Path | str = ":memory:") -> SqliteStore:
     store = await opened(path)
     await store.create_session("m", "p", "pad")
     return store

@@ -1,0 +1,110 @@
+"""Fold: a session's state in memory, from the lines of its log. Pure: line after line, in their order."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from reference_agent.messages import Budget, Message, Plan, StoredMessage
+from reference_agent.store import lines
+from reference_agent.store.records import (
+    RecordedCall,
+    Request,
+    Run,
+    RunStatus,
+    StoredCheckpoint,
+    StoredError,
+)
+
+
+class Fold:
+    def __init__(self) -> None:
+        self.session: lines.SessionCreated | None = None
+        self.requests: dict[str, Request] = {}
+        self.runs: dict[str, tuple[Run, RunStatus]] = {}
+        self.messages: list[StoredMessage] = []
+        self.checkpoints: dict[int, StoredCheckpoint] = {}  # by version
+        self.plans: dict[str, Plan] = {}
+        self.decisions: dict[int, Message] = {}
+        self.spent_tokens = 0
+        self.errors: list[StoredError] = []
+        self.calls: dict[str, RecordedCall] = {}
+
+    def add(self, line: lines.AnyLine, seq: int, ts: str) -> None:
+        match line:
+            case lines.SessionCreated():
+                self.session = line
+            case lines.Said():
+                self._add_message(line, seq, ts)
+            case lines.RolledBack():
+                last = number_of(line.last_message_id)
+                self.messages = [each for each in self.messages if each.id <= last]
+            case lines.CheckpointWritten():
+                self._add_checkpoint(line)
+            case lines.DecisionRecorded():
+                self.decisions[line.turn] = line.message
+                self.spent_tokens += line.input_tokens + line.output_tokens
+            case lines.ErrorRecorded():
+                error = StoredError(line.turn, line.context, line.message, line.attempt)
+                self.errors.append(error)
+            case lines.RequestAccepted() | lines.RequestAnswered() | lines.RunEnded():
+                self._add_run(line)
+            case lines.CallIssued() | lines.CallRead() | lines.CallFinished():
+                self._add_call(line)
+
+    def _add_message(self, line: lines.Said, seq: int, ts: str) -> None:
+        message = Message(
+            lines.ROLES[type(line)], line.content, line.calls, line.call_id, line.tool,
+            line.is_error, line.reasoning,
+        )  # fmt: skip
+        created = int(datetime.fromisoformat(ts).timestamp())
+        self.messages.append(StoredMessage(seq, line.turn, created, message))
+
+    def _add_checkpoint(self, line: lines.CheckpointWritten) -> None:
+        if line.plan is not None and line.plan_content is not None:
+            self.plans[line.plan] = line.plan_content
+        self.checkpoints[line.version] = StoredCheckpoint(
+            line.turn, line.version, number_of(line.last_message_id), line.plan,
+            Budget(line.spent_tokens, line.limit_tokens),
+        )  # fmt: skip
+
+    def _add_run(
+        self, line: lines.RequestAccepted | lines.RequestAnswered | lines.RunEnded
+    ) -> None:
+        if isinstance(line, lines.RequestAccepted):
+            fresh = Request(line.request_id, line.content, line.first_turn)
+            known = self.requests.get(line.request_id, fresh)
+            again = msgspec.structs.replace(known, first_turn=line.first_turn)
+            self.requests[line.request_id] = again
+            self.runs[line.run_id] = Run(line.run_id, line.request_id, line.boot_id), "running"
+            return
+        status: RunStatus = "completed"
+        if isinstance(line, lines.RunEnded):
+            status = line.status
+        else:
+            answered = self.requests[line.request_id]
+            answered = msgspec.structs.replace(answered, answer=line.answer)
+            self.requests[line.request_id] = answered
+        self.runs[line.run_id] = self.runs[line.run_id][0], status
+
+    def _add_call(self, line: lines.CallIssued | lines.CallRead | lines.CallFinished) -> None:
+        if isinstance(line, lines.CallFinished):
+            known = self.calls[line.call_id]
+            known = msgspec.structs.replace(known, status=line.status, result=line.result)
+            self.calls[line.call_id] = known
+            return
+        result = line.result if isinstance(line, lines.CallRead) else None
+        status = line.status if isinstance(line, lines.CallRead) else "issued"
+        self.calls.pop(line.call_id, None)  # in the order of the last time it was begun
+        self.calls[line.call_id] = RecordedCall(
+            line.call_id, line.tool, line.args, line.key, status, result
+        )
+
+
+def name_of(message: int) -> str:
+    return f"msg_{message}"
+
+
+def number_of(message_id: str) -> int:
+    return int(message_id.removeprefix("msg_"))

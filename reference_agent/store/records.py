@@ -1,0 +1,65 @@
+"""What a store keeps, as plain data; the same whichever store keeps it."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Literal
+
+import msgspec
+
+from reference_agent.messages import Budget, Plan, StoredMessage
+
+CallStatus = Literal["issued", "completed", "failed", "unknown"]
+RunStatus = Literal["running", "completed", "failed", "interrupted"]
+
+
+class Request(msgspec.Struct, frozen=True):
+    request_id: str
+    content: str
+    first_turn: int
+    answer: str | None = None
+
+
+class Run(msgspec.Struct, frozen=True):
+    run_id: str
+    request_id: str
+    boot_id: str
+
+
+class RecordedCall(msgspec.Struct, frozen=True):
+    call_id: str
+    tool: str
+    args: dict[str, Any]
+    key: str
+    status: CallStatus
+    result: str | None
+
+
+class StoredCheckpoint(msgspec.Struct, frozen=True):
+    turn: int
+    version: int
+    last_msg_id: int
+    plan: str | None
+    budget: Budget
+
+
+class StoredError(msgspec.Struct, frozen=True):
+    turn: int
+    context: str
+    message: str
+    attempt: int
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """What one version of the checkpoints holds."""
+
+    version: int
+    transcript: tuple[StoredMessage, ...]
+    plan: Plan | None
+    budget: Budget
+
+
+def encoded_plan(plan: Plan) -> tuple[str, bytes]:
+    """A plan and its name: equal plans are kept once."""
+    content = msgspec.json.encode(plan)
+    return hashlib.blake2b(content, digest_size=16).hexdigest(), content
