@@ -255,11 +255,11 @@ class Coordinator:
             agent = await self._agent(session)
             request = await self._unfinished(agent, "cancel")
             agent.cancel("cancelled by the user")
-            if not session.is_running:
-                self._revoke(session, "cancelled")
-                self._go(session, request, self._carry_on(agent))
             task = session.task
-        assert task is not None
+            if task is None or task.done():
+                self._revoke(session, "cancelled")
+                task = self._go(session, request, self._carry_on(agent))
+                await asyncio.wait({task})  # in our turn: a sweep would take it for interrupted
         await asyncio.wait({task})
         return task.result()
 
@@ -293,7 +293,7 @@ class Coordinator:
     def _revoke(self, session: Session, reason: str) -> None:
         run = session.record.snapshot.run
         token_id = run.wait.resume_token_id if run and run.wait else None
-        if token_id in session.record.tokens:
+        if token_id is not None and token_id in session.record.tokens:
             session.tokens.revoke(token_id, reason)
 
     def _refuse_if_running(self, session: Session) -> None:

@@ -83,6 +83,14 @@ def coordinate(setup: Setup, boot: str) -> Coordinator:
     )
 
 
+def told(report: BootReport) -> str:
+    statuses = list(report.status.values())
+    found = f"{report.boot_id}: {len(statuses)} sessions"
+    for status in sorted(set(statuses) - {"idle"}):
+        found += f", {statuses.count(status)} {status}"
+    return found + "".join(f"; {name}: {reason}" for name, reason in report.failed.items())
+
+
 async def _sweep(coordinator: Coordinator, every: float) -> None:
     while True:
         await asyncio.sleep(every)

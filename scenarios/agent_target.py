@@ -141,9 +141,8 @@ ACTS = {"pay": ("payments", "pay", False), "mail": ("mail", "send", False),
 def meant(work: Any) -> list[list[Any]]:
     """Every effect that the requests ask for: what happens without a crash is not always right."""
     effects: list[list[Any]] = []
-    for step in (
-        step for request in work["requests"] for turn in request["steps"] for step in turn
-    ):
+    wanted = (request for request in work["requests"] if request.get("then") != "supersede")
+    for step in (step for request in wanted for turn in request["steps"] for step in turn):
         args = permitted(work.get("rules", {}), step["tool"], step["args"])
         if step["tool"] in ACTS and args is not None:
             service, action, each_counts = ACTS[step["tool"]]

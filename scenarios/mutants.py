@@ -72,3 +72,5 @@ AGENT_MUTANTS = (
     _mutant("claims-while-degraded", "prefix-log",
             "acknowledges what a failing disk refused (fault disk)"),
 )  # fmt: skip
+
+SESSION_MUTANTS: tuple[Mutant, ...] = ()

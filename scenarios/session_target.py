@@ -17,14 +17,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from reference_agent.sessions.recovery_manager import RecoveryManager
-
 from chaoskit.inside import Life
 from reference_agent.agent import Agent, Listener
 from reference_agent.calls import Results
 from reference_agent.coordinator import Coordinator, Outcome
 from reference_agent.ids import ids_from
 from reference_agent.sessions.record import SessionRecord
+from reference_agent.sessions.recovery_manager import RecoveryManager
 from reference_agent.sessions.tokens import TokenRefused, TokenService
 from reference_agent.tools import Tool
 from scenarios import inloop
@@ -97,7 +96,11 @@ class Services:
         await self.report_status()
         await self.coordinator.close()
         self.life.probe(
-            "end", questions=[], files=files_of(self.life.directory), **observe(self.life.directory)
+            "end",
+            questions=[],
+            never="secret_",
+            files=files_of(self.life.directory),
+            **observe(self.life.directory),
         )
 
 
@@ -163,30 +166,25 @@ class Client:
             await self._resume(name, kept["token"], "yes", again=True)
 
     async def _wait(self, name: str, then: str, outcome: Outcome) -> Outcome:
-        assert outcome.token
+        token = given(outcome)
         if then == "supersede":
             return outcome
+        if then == "race":
+            await asyncio.gather(*(self._resume(f"{name}/{n}", token, "yes") for n in range(3)))
+            await self._resume(f"{name}/0", token, "yes", again=True)
+            return await self._outcome(name)
         if then == "time out":
             self._services.clock.ahead += TOO_LATE
             await self._coordinator.sweep()
             await self._services.report_status()
-            await self._resume(name, outcome.token, "too late")
+            await self._resume(name, token, "too late")
             await self._coordinator.go_on(SESSION)
-            outcome = await self._outcome(name)
-        elif then == "rotate":
-            old = outcome.token
-            outcome = await self._coordinator.rotate(SESSION)
+            token = given(await self._outcome(name))
+        if then == "rotate":
+            old, token = token, given(await self._coordinator.rotate(SESSION))
             await self._resume(name, old, "with the old one")
-        elif then == "race":
-            assert outcome.token
-            await asyncio.gather(*(
-                self._resume(f"{name}/{n}", outcome.token, "yes") for n in range(3)
-            ))  # fmt: skip
-            await self._resume(f"{name}/0", outcome.token, "yes", again=True)
-            return await self._outcome(name)
-        assert outcome.token
-        self._life.call("client", "remember", key=name, token=outcome.token)
-        await self._resume(name, outcome.token, "yes")
+        self._life.call("client", "remember", key=name, token=token)
+        await self._resume(name, token, "yes")
         return await self._outcome(name)
 
     async def _resume(self, name: str, token: str, result: str, *, again: bool = False) -> None:
@@ -202,6 +200,11 @@ class Client:
         outcome = await self._coordinator.outcome(SESSION, name)
         assert outcome is not None
         return outcome
+
+
+def given(outcome: Outcome) -> str:
+    assert outcome.token, f"expected a token, found {outcome}"
+    return outcome.token
 
 
 def log_of(directory: Path) -> list[str]:

@@ -1,0 +1,67 @@
+"""status: the derived status is what the log, the boot and the time say, whenever anybody looks.
+
+Verifies each reported status (probe `status`) by deriving it again, from the lines of the log alone and
+with rules of its own. Cannot see a status that nobody asked for.
+
+Smallest history that breaks it: a log with `run.started` of boot A, probe status `running` in boot B.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from chaoskit.model import History, Invariant, NothingToJudge, Probe, Violation
+
+ENDS = {"run.completed", "run.failed", "run.cancelled"}
+
+
+def check(history: History) -> Iterator[Violation]:
+    probes = list(history.of(Probe, "status"))
+    if not probes:
+        raise NothingToJudge
+    for probe in probes:
+        events = [json.loads(line) for line in probe.data["log"]]
+        wanted = expected(events, probe.data["boot"], probe.data["now"])
+        if probe.data["status"] != wanted:
+            yield Violation("wrong", f"the status is {probe.data['status']}, the log says {wanted}")
+
+
+def expected(events: list[dict[str, Any]], boot: str, now: float) -> str:
+    starts = [n for n, event in enumerate(events) if event["kind"] == "run.started"]
+    if not starts:
+        return "idle"
+    started, later = events[starts[-1]], events[starts[-1] + 1 :]
+    ours = [event for event in later if event.get("run_id") == started["run_id"]]
+    kinds = [event["kind"] for event in ours]
+    interruption = next((event for event in ours if event["kind"] == "run.interrupted"), None)
+    if ENDS & set(kinds):
+        return "idle"
+    by_restart = interruption is None or interruption["reason"] == "process_restart"
+    if started.get("boot_id") != boot and by_restart:
+        return "interrupted_startup"
+    waits = [event for event in ours if event["kind"] in ("run.waiting", "run.resumed")]
+    if waits and waits[-1]["kind"] == "run.waiting":
+        good = interruption is None and _can_resume(waits[-1], events, now)
+        return "waiting" if good else "interrupted_waiting"
+    return "idle" if interruption else "running"
+
+
+def _can_resume(wait: dict[str, Any], events: list[dict[str, Any]], now: float) -> bool:
+    about = [event for event in events if event.get("token_id") == wait["resume_token_id"]]
+    if [event["kind"] for event in about] != ["token.minted"]:
+        return False
+    return now < _seconds(about[0]["expires_at"]) and now < _seconds(wait["deadline_at"])
+
+
+def _seconds(stamp: str) -> float:
+    return datetime.fromisoformat(stamp).timestamp()
+
+
+INVARIANT = Invariant(
+    name="status",
+    summary="the derived status is what the log, the boot and the time say",
+    check=check,
+)

@@ -1,0 +1,89 @@
+"""tokens: a resume token opens its wait once, for one request, and what was told about it stays true.
+
+Verifies what clients were told (acks `resumed` and `refused`) against the final log: at most one
+`token.consumed` for each token, by the request that was told so, with the result that it brought, and not
+after the token was revoked or had expired; whoever was told `resumed` is told so again when it asks again.
+Also that nothing that was kept (probe `end`, `files`) has a secret in it (`never`). Cannot see a token that
+nobody used.
+
+Smallest history that breaks it: ack resumed token T request A, ack resumed token T request B.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from chaoskit.model import Ack, History, Invariant, NothingToJudge, Probe, Violation, last
+
+
+def check(history: History) -> Iterator[Violation]:
+    told = [ack for ack in history.of(Ack) if ack.name in ("resumed", "refused")]
+    end = last(history.of(Probe, "end"))
+    if end is None and not told:
+        raise NothingToJudge
+    yield from _told(told)
+    if end is not None:
+        events = [json.loads(line) for line in end.data["log"]]
+        lines = [event for event in events if str(event["kind"]).startswith("token.")]
+        yield from _lines(lines)
+        yield from _kept(told, lines)
+        for content in end.data.get("files", []):
+            if end.data["never"] in content:
+                yield Violation(
+                    "secret", "a file has the secret of a token in it, not only its hash"
+                )
+
+
+def _told(told: list[Ack]) -> Iterator[Violation]:
+    winners: dict[str, str] = {}
+    for ack in told:
+        token, request = ack.data["token"], ack.data["request"]
+        if ack.name == "resumed":
+            winner = winners.setdefault(token, request)
+            if winner != request:
+                yield Violation(
+                    "doubled", f"{token} resumed its run for {winner} and for {request}"
+                )
+        elif winners.get(token) == request:
+            yield Violation("forgotten", f"{request} resumed with {token}, and was refused when it"
+                            f" asked again: {ack.data['code']}")  # fmt: skip
+
+
+def _lines(lines: list[dict[str, Any]]) -> Iterator[Violation]:
+    over: dict[str, str] = {}
+    for line in lines:
+        kind, token = line["kind"], line["token_id"]
+        if kind != "token.minted" and token in over:
+            yield Violation("used up", f"{kind} for {token}, which had {over[token]} already")
+        elif kind != "token.minted":
+            over[token] = kind
+
+
+def _kept(told: list[Ack], lines: list[dict[str, Any]]) -> Iterator[Violation]:
+    consumed = {
+        line["token_id"]: (line["request_id"], line["result"])
+        for line in lines
+        if line["kind"] == "token.consumed"
+    }
+    for ack in told:
+        if ack.name != "resumed":
+            continue
+        wanted = (ack.data["request"], ack.data["result"])
+        found = consumed.get(ack.data["token"])
+        if found is None:
+            yield Violation(
+                "lost", f"{wanted[0]} was told that it resumed, and the log knows nothing"
+            )
+        elif found != wanted:
+            yield Violation(
+                "changed", f"{ack.data['token']} was consumed by {found} and not {wanted}"
+            )
+
+
+INVARIANT = Invariant(
+    name="tokens",
+    summary="a resume token works once, for one request, and its secret is kept nowhere",
+    check=check,
+)

@@ -1,0 +1,54 @@
+"""Scenarios of the services around the agent: waits and tokens, boots, and all of it over HTTP.
+
+- `waiting`: runs wait for an approval that comes with a token; it is brought, superseded, too late,
+  fought over, replaced. The process dies in between, and nothing that was told becomes untrue.
+- `interrupted`: boots, boots again, sweeps while others sweep. What a restart interrupted is recorded once,
+  and then taken up.
+- `http`: the same over a real socket, with a client that was promised something by a server that is dead.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chaoskit.model import Scenario, Service, Target
+from scenarios import payments
+from scenarios.mutants import SESSION_MUTANTS
+from scenarios.payments import LIKE_THE_UNDISTURBED, SERVICES
+
+APPROVAL = {"tool": "approve", "args": {"what": "the payment"}}
+
+
+def waiting(seed: int) -> dict[str, Any]:
+    """One payment per request, and before it an approval that comes in every way there is."""
+    work = payments.workload(seed)
+    first, second = work["requests"]
+    requests = []
+    for number, then in enumerate(("resume", "supersede", "time out", "race", "rotate")):
+        pay = {"tool": "pay", "args": {"to": f"payee {number}", "cents": seed % 1000 + number}}
+        requests.append({
+            "content": f"{first['content']} ({number})", "then": then, "answer": f"done {number}",
+            "steps": [[APPROVAL], [pay]],
+        })  # fmt: skip
+    return {"requests": [*requests, second]}
+
+
+SCENARIOS = {
+    found.name: found
+    for found in (
+        Scenario(
+            name="waiting", summary="waits for approvals: brought, superseded, too late, fought over",
+            target=Target(entry="scenarios.session_target:waiting",
+                          preload=("aiosqlite", "encodings.idna", "tenacity")),
+            workload=waiting, services=(*SERVICES, Service(name="client")),
+            invariants=(*LIKE_THE_UNDISTURBED, "tokens", "status"), mutants=SESSION_MUTANTS,
+        ),
+        Scenario(
+            name="interrupted", summary="boots, boots again and sweeps: interrupted once, then taken up",
+            target=Target(entry="scenarios.session_target:interrupted",
+                          preload=("aiosqlite", "encodings.idna", "tenacity")),
+            workload=payments.workload, services=(*SERVICES, Service(name="client")),
+            invariants=(*LIKE_THE_UNDISTURBED, "status"), mutants=SESSION_MUTANTS,
+        ),
+    )
+}  # fmt: skip
