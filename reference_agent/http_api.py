@@ -103,10 +103,8 @@ class Api:
         return answer(described(view), 201)
 
     async def listed(self, _request: Request) -> Response:
-        views = []
-        for name in self._coordinator.names():
-            views.append(self._coordinator.look(await self._coordinator.session(name)))
-        return answer({"sessions": [described(view) for view in views]})
+        sessions = [await self._coordinator.session(name) for name in self._coordinator.names()]
+        return answer({"sessions": [described(self._coordinator.look(each)) for each in sessions]})
 
     async def read(self, request: Request) -> Response:
         view = await self._coordinator.read(name_in(request))

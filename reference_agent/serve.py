@@ -18,7 +18,7 @@ from reference_agent.coordinator import Coordinator
 from reference_agent.ids import random_id, system_clock
 from reference_agent.notes import ASK, Notes
 from reference_agent.sessions.record import SessionRecord
-from reference_agent.sessions.recovery_manager import RecoveryManager
+from reference_agent.sessions.recovery_manager import BootReport, RecoveryManager
 from reference_agent.setup import Problem, Setup, agent_options, explained, set_up
 
 log = logs.get_logger(__name__)
@@ -30,7 +30,7 @@ def run(options: Namespace) -> int:
         with explained(Path(options.state or ".")):
             asyncio.run(_serve(options, set_up(options)))
     except Problem as problem:
-        print(f"reference-agent: {problem}", file=sys.stderr)
+        sys.stderr.write(f"reference-agent: {problem}\n")
         return problem.code
     return 0
 
@@ -55,7 +55,8 @@ async def _serve(options: Namespace, setup: Setup) -> None:
     ))  # fmt: skip
     listening = server.config.bind_socket()
     host, port = listening.getsockname()[:2]
-    print(f"listening on http://{host}:{port}; {told(report)}", flush=True)
+    sys.stdout.write(f"listening on http://{host}:{port}; {told(report)}\n")
+    sys.stdout.flush()
     sweeping = asyncio.create_task(_sweep(coordinator, options.sweep))
     try:
         await server.serve(sockets=[listening])
@@ -70,7 +71,8 @@ def coordinate(setup: Setup, boot: str) -> Coordinator:
     async def open_agent(record: SessionRecord, results: Results, tell: Listener) -> Agent:
         notes = Notes()
         agent = await Agent.open(
-            setup.directory, session=record.session, provider=setup.provider, store=setup.store, events=record.log,
+            setup.directory, session=record.session, provider=setup.provider, store=setup.store,
+            events=record.log,
             toolbox=notes.tools(ASK), new_id=random_id, boot=boot, tell=tell, results=results,
             options=agent_options(setup.config), agent_id=setup.config.agent_id,
         )  # fmt: skip

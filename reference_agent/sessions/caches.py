@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from reference_agent.logs import get_logger
 from reference_agent.sessions.artifacts import Damaged
-from reference_agent.sessions.snapshot import Event, SessionSnapshot, SnapshotFile, fold_all
+from reference_agent.sessions.snapshot import ENDS, Event, SessionSnapshot, SnapshotFile, fold_all
 from reference_agent.sessions.token_index import TokenIndex, Tokens, fold_all_tokens
 
 log = get_logger(__name__)
@@ -72,6 +72,7 @@ class Caches:
         if stored.last_seq > len(events):
             return self._behind(stored, events)
         self._snapshot = stored
+        stored = _with_its_end(stored, events[: stored.last_seq])
         return fold_all(stored, events[stored.last_seq :])
 
     def _behind(self, stored: SessionSnapshot, events: list[Event]) -> SessionSnapshot:
@@ -97,3 +98,14 @@ class Caches:
         if index:
             self._save_tokens(len(events), tokens)
         return tokens
+
+
+def _with_its_end(stored: SessionSnapshot, events: list[Event]) -> SessionSnapshot:
+    """Older releases left it to the log how a run has ended, or said no more than that it has."""
+    if stored.run is None or stored.run.end is not None:
+        return stored
+    ended = fold_all(stored, (event for event in events if event.get("kind") in ENDS))
+    run = ended.run or stored.run
+    if run.end is None and run.ended_at is not None:
+        run = replace(run, end="completed", wait=None)
+    return replace(ended, run=run, last_seq=stored.last_seq, updated_at=stored.updated_at)

@@ -12,9 +12,9 @@ first in this table decides:
 | `running`             | has no end                                                                   |
 | `idle`                | has another end, or there is none                                            |
 
-It can be resumed when it has not been interrupted, its token is active and has not expired, and the
-deadline of the wait has not passed. A token that was consumed without the run being resumed is not active:
-the sweep makes up for it.
+It can be resumed when it has not been interrupted and its token would be accepted now (`refusals`): it is
+there, for this run and wait, active, not expired, and the deadline of the wait has not passed. A token that
+was consumed without the run being resumed is not active: the sweep makes up for it.
 
 An interruption is an end, and yet it shows until the next run starts: somebody has to be told. A run whose
 boot nobody recorded (older logs) is of another boot.
@@ -24,8 +24,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from reference_agent.sessions.refusals import TokenRefused, check_usable
 from reference_agent.sessions.snapshot import RunBlock, SessionSnapshot
-from reference_agent.sessions.times import has_passed
 from reference_agent.sessions.token_index import Tokens
 
 Status = Literal["running", "waiting", "idle", "interrupted_startup", "interrupted_waiting"]
@@ -39,18 +39,21 @@ def derive(snapshot: SessionSnapshot, tokens: Tokens, boot_id: str, now: float) 
     if run.boot_id != boot_id and (run.end is None or _reason(snapshot, run) == RESTART):
         return "interrupted_startup"
     if run.wait:
-        return "waiting" if resumable(run, tokens, now) else "interrupted_waiting"
+        return "waiting" if resumable(snapshot, tokens, now) else "interrupted_waiting"
     return "running" if run.end is None else "idle"
 
 
-def resumable(run: RunBlock, tokens: Tokens, now: float) -> bool:
+def resumable(snapshot: SessionSnapshot, tokens: Tokens, now: float) -> bool:
     """Whether the wait can still end as it should."""
-    if run.end is not None or run.wait is None:
+    wait = snapshot.run and snapshot.run.wait
+    token = tokens.get(wait.resume_token_id or "") if wait else None
+    if token is None:
         return False
-    token = tokens.get(run.wait.resume_token_id or "")
-    if token is None or token.state != "active":
+    try:
+        check_usable(token, snapshot, now)
+    except TokenRefused:
         return False
-    return not has_passed(token.expires_at, now) and not has_passed(run.wait.deadline_at, now)
+    return True
 
 
 def _reason(snapshot: SessionSnapshot, run: RunBlock) -> str | None:

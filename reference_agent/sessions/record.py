@@ -35,8 +35,9 @@ class SessionRecord:
         self._caches = caches
         self.snapshot, self.tokens = caches.load(events.events)
         self.open_runs: dict[str, str | None] = {}  # the runs without an end, and their boots
+        self.last_status: str | None = None  # that a line was written about
         for event in events.events:
-            self._note_run(event)
+            self._note(event)
         events.listeners.append(self._fold)
 
     @classmethod
@@ -90,20 +91,20 @@ class SessionRecord:
         """Also of what others append to the same log: the agent, and its store."""
         self.snapshot = fold(self.snapshot, event)
         self.tokens = fold_tokens(self.tokens, event)
-        self._note_run(event)
+        self._note(event)
 
     def save(self) -> None:
         """The snapshot and the token index, where they have changed."""
         self._caches.save(self.snapshot, self.tokens)
 
-    def _note_run(self, event: Event) -> None:
-        kind, run = event.get("kind"), event.get("run_id")
-        if not isinstance(run, str):
-            return
-        if kind == "run.started":
-            self.open_runs[run] = event.get("boot_id")
-        elif kind in ENDS or kind == "run.interrupted":
-            self.open_runs.pop(run, None)
+    def _note(self, event: Event) -> None:
+        match event:
+            case {"kind": "run.started", "run_id": str(run)}:
+                self.open_runs[run] = event.get("boot_id")
+            case {"kind": str(kind), "run_id": str(run)} if kind in ENDS:
+                self.open_runs.pop(run, None)
+            case {"kind": "status.derived", "status": str(status)}:
+                self.last_status = status
 
     def _create(self, create: dict[str, str]) -> None:
         self.append(

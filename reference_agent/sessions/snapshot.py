@@ -26,7 +26,12 @@ from msgspec.structs import replace
 from reference_agent.sessions.artifacts import Damaged, JsonFile, overlay
 
 Event = dict[str, Any]
-ENDS = {"run.completed": "completed", "run.failed": "failed", "run.cancelled": "cancelled"}
+ENDS = {
+    "run.completed": "completed",
+    "run.failed": "failed",
+    "run.cancelled": "cancelled",
+    "run.interrupted": "interrupted",
+}
 
 
 class ProviderBlock(msgspec.Struct, frozen=True):
@@ -120,8 +125,8 @@ def _created(snapshot: SessionSnapshot, event: Event) -> SessionSnapshot:
 
 
 def _of_run(snapshot: SessionSnapshot, run: RunBlock, event: Event, ts: str) -> SessionSnapshot:
-    kind = event["kind"]
-    if kind in ENDS and run.end in (None, "interrupted"):
+    kind = event.get("kind")
+    if kind in ENDS and kind != "run.interrupted" and run.end in (None, "interrupted"):
         # Who knows that the run came to its own end knows better than who saw that it was gone.
         return replace(snapshot, run=replace(run, wait=None, end=ENDS[kind], ended_at=ts))
     if run.end is not None:
