@@ -129,6 +129,13 @@ class Agent:
         # Requests that ended in this life, with their answer if any: the store may not know yet.
         self._ended: dict[str, str | None] = {}
         self._said_by_hooks: list[str] = []  # for the next call of the model, never persisted
+        # Requests that nobody wants any more, and why.
+        self._cancelled: dict[str, str] = {
+            event["request_id"]: event["reason"]
+            for event in events.events
+            if event["kind"] == "request.cancelled"
+        }
+        self._in_progress: str | None = None
 
     @classmethod
     async def open(
@@ -218,17 +225,25 @@ class Agent:
 
         With `watch`, the model is asked for a stream, and its words are shown as they come.
         """
+        answer = await self.recall(request_id)
+        if answer is not None:
+            return answer
         await self.resume(watch)
-        ended = self._ended.get(request_id)
-        if ended is not None:
-            return ended
+        answer = await self.recall(request_id)  # it may have been among what was unfinished
+        if answer is not None:
+            return answer
         known = await self._store.request(request_id)
-        if known and known.answer is not None:
-            return known.answer
         request = known or Request(request_id, content, self._next_turn())
         if not self._can_go_on(request):
             request = Request(request_id, request.content, self._next_turn())
         return await self._fulfil(request, watch)
+
+    async def recall(self, request_id: str) -> str | None:
+        """The answer of a request that has one; Cancelled if nobody wants it any more."""
+        if request_id in self._cancelled:
+            raise Cancelled(self._cancelled[request_id])
+        known = await self._store.request(request_id)
+        return self._ended.get(request_id) or (known.answer if known else None)
 
     async def resume(self, watch: Watcher | None = None) -> str | None:
         """Fulfil what was accepted and not yet answered (G1); the last answer, if there was one."""
@@ -251,6 +266,8 @@ class Agent:
         return (self._turns[-1] if self._turns else 0) + 1
 
     async def _fulfil(self, request: Request, watch: Watcher | None) -> str:
+        self._in_progress = request.request_id
+        self._runner.cancelled = self._cancelled.get(request.request_id)
         run = await self._start(request)
         try:
             await self._fire(hooks.AgentStart(request.content))
@@ -268,9 +285,18 @@ class Agent:
         await self._hooks.fire(hooks.AgentStop(answer))  # too late to decide anything
         return answer
 
-    def cancel(self, reason: str) -> None:
-        """What is in progress ends with the turn it is in: nothing that was decided is left half done."""
-        self._runner.cancelled = reason
+    async def cancel(self, reason: str) -> None:
+        """What is unfinished ends with the turn it is in: nothing that was decided is left half done.
+
+        Durable first: a crash in that turn must not bring the request back to life.
+        """
+        for request in await self.unfinished():
+            name = request.request_id
+            if name not in self._cancelled:
+                self._events.append("request.cancelled", request_id=name, reason=reason)
+                self._cancelled[name] = reason
+            if self._in_progress == name:
+                self._runner.cancelled = reason
 
     async def _start(self, request: Request) -> Run:
         """A new run, or the one that waited."""
@@ -293,7 +319,6 @@ class Agent:
     async def _give_up(self, run: Run, reason: str, event: str) -> None:
         log.error(event, run_id=run.run_id, reason=reason)
         self._ended[run.request_id] = None
-        self._runner.cancelled = None
         if self._turns and self._turn_in_progress() > self._turns[-1] > self._checkpointed.turn:
             # Nobody will go through its complete turns again: what they did must not be rolled back.
             await self._checkpoint(self._turns[-1], complete=True)

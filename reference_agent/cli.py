@@ -69,8 +69,10 @@ def _parser() -> argparse.ArgumentParser:
         help="said again under the same name, it is not done again: its answer is repeated",
     )  # fmt: skip
     serve = commands.add_parser("serve", parents=[place, model], help="the HTTP API")
-    serve.add_argument("--host", default="127.0.0.1", metavar="ADDRESS",
-                       help="where to listen (127.0.0.1: this machine only; there is no login)")  # fmt: skip
+    serve.add_argument(
+        "--host", default="127.0.0.1", metavar="ADDRESS",
+        help="where to listen (127.0.0.1: this machine only; there is no login)",
+    )  # fmt: skip
     serve.add_argument("--port", type=int, default=8420, help="0 for any that is free (8420)")
     serve.add_argument("--sweep", type=float, default=1.0, metavar="SECONDS",
                        help="how often deadlines are looked at (1)")  # fmt: skip

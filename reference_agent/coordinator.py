@@ -137,10 +137,12 @@ class Coordinator:
 
     # --- sessions
 
-    async def create(self, name: str, *, title: str, provider: str, model: str) -> View:
+    async def create(
+        self, name: str, *, title: str, provider: str, model: str, working_dir: str = "."
+    ) -> View:
         """A new session, or the one that is there already."""
         session = await self.session(
-            name, {"title": title or name, "working_dir": str(self._directory),
+            name, {"title": title or name, "working_dir": working_dir,
                    "provider_type": provider, "model": model},
         )  # fmt: skip
         return self.look(session)
@@ -194,11 +196,15 @@ class Coordinator:
             if accepted.done():
                 return Outcome(request_id=request_id, run_id=accepted.result(), state="running")
             outcome = task.result()
-            if outcome.state == "answered":  # in an earlier boot
-                return outcome
-            raise NotDurable(outcome.reason or "the disk refuses: nothing was accepted")
+            status = await agent.status()
+            if status.degraded:
+                raise NotDurable(f"nothing was accepted: {status.last_error}")
+            return outcome  # of an earlier boot
 
     async def _say(self, session: Session, agent: Agent, content: str, request_id: str) -> str:
+        answer = await agent.recall(request_id)
+        if answer is not None:  # said again, late: nothing that goes on now is touched
+            return answer
         try:
             await agent.resume()
         except Waits:
@@ -211,8 +217,8 @@ class Coordinator:
 
     async def _drop(self, session: Session, agent: Agent) -> None:
         """Q2: nobody waits any more for what the parked run waited for."""
+        await agent.cancel("superseded by a new message")
         self._revoke(session, "superseded")
-        agent.cancel("superseded by a new message")
         with suppress(Cancelled):
             await agent.resume()
 
@@ -254,7 +260,7 @@ class Coordinator:
         async with session.turn:
             agent = await self._agent(session)
             request = await self._unfinished(agent, "cancel")
-            agent.cancel("cancelled by the user")
+            await agent.cancel("cancelled by the user")
             task = session.task
             if task is None or task.done():
                 self._revoke(session, "cancelled")

@@ -13,7 +13,6 @@ to wait: `then` is one of
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
@@ -114,10 +113,9 @@ async def _waiting(life: Life) -> None:
     await services.start()
     client = Client(services)
     for number, request in enumerate(life.workload["requests"]):
-        if not has_ended(life.directory, f"request-{number}"):
-            with life.operation("say", request=number) as operation:
-                operation.result = (await client.ask(number, request)).answer
-            await services.report_status()
+        with life.operation("say", request=number) as operation:
+            operation.result = (await client.ask(number, request)).answer
+        await services.report_status()
     await services.finish()
 
 
@@ -209,17 +207,6 @@ def given(outcome: Outcome) -> str:
 
 def log_of(directory: Path) -> list[str]:
     return (directory / f"{SESSION}.messages.jsonl").read_text().splitlines(keepends=True)
-
-
-def has_ended(directory: Path, request: str) -> bool:
-    """Whether the log says that somebody has cancelled it: then nobody asks for it again."""
-    ours: set[str] = set()
-    for event in map(json.loads, log_of(directory)):
-        if event["kind"] == "run.started" and event.get("request_id") == request:
-            ours.add(event["run_id"])
-        elif event["kind"] == "run.cancelled" and event["run_id"] in ours:
-            return True
-    return False
 
 
 def files_of(directory: Path) -> list[str]:
