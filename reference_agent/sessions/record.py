@@ -33,6 +33,7 @@ class SessionRecord:
         self.log = events
         self._lock = lock
         self._caches = caches
+        self._closed = False
         self.snapshot, self.tokens = caches.load(events.events)
         self.open_runs: dict[str, str | None] = {}  # the runs without an end, and their boots
         self.last_status: str | None = None  # that a line was written about
@@ -65,8 +66,10 @@ class SessionRecord:
         return record
 
     def close(self) -> None:
-        self.log.close()
-        self._lock.release()
+        if not self._closed:  # twice would close what somebody else has opened since
+            self._closed = True
+            self.log.close()
+            self._lock.release()
 
     def __enter__(self) -> SessionRecord:
         return self
