@@ -13,6 +13,7 @@ What a workload may say:
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
@@ -28,7 +29,7 @@ from reference_agent.ids import ids_from
 from reference_agent.messages import Message, unanswered
 from reference_agent.providers.base import Answer, ModelError, TextDelta, ToolSpec, can_pass
 from reference_agent.providers.scripted import ScriptedProvider
-from reference_agent.store import schema
+from reference_agent.store import StoreKind, schema
 from reference_agent.tools import Args, Tool, Toolbox
 from scenarios import inloop
 
@@ -48,7 +49,7 @@ async def _main(life: Life) -> None:
     life.probe("meant", effects=meant(life.workload))
     agent = await open_agent(life)
     if life.number:
-        life.probe("recovered", **observe(life.directory))
+        life.probe("recovered", **observe(life.directory, life.store))
     for number, request in enumerate(life.workload["requests"]):
         with life.operation("say", request=number) as operation:
             operation.result = await agent.say(request["content"], request_id=f"request-{number}")
@@ -60,7 +61,7 @@ async def _main(life: Life) -> None:
     if status.degraded:
         life.probe("degraded", waiting=status.waiting, error=status.last_error)
     else:
-        life.probe("end", questions=questions, **observe(life.directory))
+        life.probe("end", questions=questions, **observe(life.directory, life.store))
 
 
 async def open_agent(life: Life) -> Agent:
@@ -74,6 +75,7 @@ async def open_agent(life: Life) -> Agent:
         clock=life.now,
         tell=lambda name, facts: life.ack(name, **facts),
         options=options,
+        store=msgspec.convert(life.store, StoreKind),
         connect=inloop.connect,
     )
 
@@ -198,9 +200,19 @@ def put_old_database(path: Path, messages: list[list[Any]]) -> None:
     sync_directory(path.parent)
 
 
-def observe(directory: Path) -> dict[str, Any]:
-    """What is on disk, read without any of the agent's own code."""
-    db = sqlite3.connect(f"file:{directory / 'sessions.db'}?mode=ro", uri=True)
+# --- what is on disk, read without any of the agent's own code
+
+
+def observe(directory: Path, store: str | None, session: str = SESSION) -> dict[str, Any]:
+    content = (directory / f"{session}.messages.jsonl").read_bytes()
+    # Not str.splitlines: a line of JSON may contain U+2028 and others that it takes for its end.
+    lines = [line.decode(errors="replace") for line in content.splitlines(keepends=True)]
+    found = in_files(lines) if store == "files" else in_database(directory / "sessions.db")
+    return {**found, "log": lines}
+
+
+def in_database(path: Path) -> dict[str, Any]:
+    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     try:
         query = "SELECT role, content, tool_args FROM messages ORDER BY id"
         messages = db.execute(query).fetchall()
@@ -212,7 +224,6 @@ def observe(directory: Path) -> dict[str, Any]:
         errors = db.execute("SELECT turn, attempt FROM errors ORDER BY id").fetchall()
     finally:
         db.close()
-    log = directory / f"{SESSION}.messages.jsonl"
     return {
         "messages": messages,
         "answers": dict(answers),
@@ -220,5 +231,50 @@ def observe(directory: Path) -> dict[str, Any]:
         "versions": list(found[1:]),
         "usage": usage,
         "errors": errors,
-        "log": log.read_bytes().decode(errors="replace").splitlines(keepends=True),
     }
+
+
+def in_files(lines: Sequence[str]) -> dict[str, Any]:
+    events = [event for line in lines if (event := whole(line))]
+    of: dict[str, list[Any]] = {}
+    messages: list[tuple[int, list[Any]]] = []
+    for event in events:
+        kind, _, role = event["kind"].partition(".")
+        of.setdefault(event["kind"], []).append(event)
+        if kind == "message":
+            row = [role, event["content"], compact(event["calls"]) if "calls" in event else None]
+            messages.append((number(event["message_id"]), row))
+        elif event["kind"] == "messages.rolled_back":
+            last = number(event["last_message_id"])
+            messages = [message for message in messages if message[0] <= last]
+    checkpoints = of.get("checkpoint.written", [])
+    answers = {each["request_id"]: None for each in of.get("request.accepted", [])}
+    answers |= {each["request_id"]: each["answer"] for each in of.get("request.answered", [])}
+    return {
+        "messages": [row for _id, row in messages],
+        "answers": answers,
+        "checkpoint": max((number(each["last_message_id"]) for each in checkpoints), default=None),
+        "versions": [max((c["version"] for c in checkpoints), default=None), len(checkpoints)],
+        "usage": [
+            [each["turn"], each["input_tokens"] + each["output_tokens"]]
+            for each in of.get("decision.recorded", [])
+        ],
+        "errors": [[each["turn"], each["attempt"]] for each in of.get("error.recorded", [])],
+    }
+
+
+def whole(line: str) -> dict[str, Any] | None:
+    """A line that is no event is for `prefix-log` to judge."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and "kind" in event else None
+
+
+def number(message_id: str) -> int:
+    return int(message_id.removeprefix("msg_"))
+
+
+def compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
