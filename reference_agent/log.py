@@ -18,6 +18,7 @@ kernel may have dropped them and call the file clean.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -33,10 +34,21 @@ class DamagedLog(Exception):
     """A line that no crash explains."""
 
 
+Events = list[dict[str, Any]]
+
+
+def no_objection(_events: Events) -> None:
+    """To a log whose lines mean nothing to anybody else."""
+
+
 class EventLog:
-    def __init__(self, path: Path, clock: Clock) -> None:
+    def __init__(
+        self, path: Path, clock: Clock, judge: Callable[[Events], object] = no_objection
+    ) -> None:
+        """`judge` may know more about the lines; it raises before anything is cut off."""
         self.path = path
         self._clock = clock
+        self._judge = judge
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             if not os.fstat(self._fd).st_size:  # new, or made by a life that came no further
@@ -80,10 +92,11 @@ class EventLog:
         self._doubtful = False
         self._good_size += len(line)
 
-    def _recover(self) -> list[dict[str, Any]]:
+    def _recover(self) -> Events:
         # Judged before it is cut: a damaged file is left as it is.
         events, torn = _parsed(self.path)
         if torn:
+            self._judge(events)
             with persisting("log.cut"):
                 os.ftruncate(self._fd, os.fstat(self._fd).st_size - torn)
                 os.fsync(self._fd)
@@ -92,12 +105,12 @@ class EventLog:
         return events
 
 
-def read_log(path: Path) -> list[dict[str, Any]]:
+def read_log(path: Path) -> Events:
     """What counts so far, beside whoever may be writing; nothing is cut off."""
     return _parsed(path)[0]
 
 
-def _parsed(path: Path) -> tuple[list[dict[str, Any]], int]:
+def _parsed(path: Path) -> tuple[Events, int]:
     """The events, and how many bytes at the end are an unfinished line."""
     *lines, torn = path.read_bytes().split(b"\n")
     left = len(torn)
