@@ -49,8 +49,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 class Bench:
     def __init__(self, settings: Settings, directory: Path, session: str) -> None:
+        settings = registry.resolved(settings)
         scenario = registry.scenario(settings.scenario)
-        mutant = registry.mutant(scenario, settings.mutant) if settings.mutant else None
+        mutant = (
+            registry.mutant(scenario, settings.mutant, settings.store) if settings.mutant else None
+        )
         self.invariants = registry.invariants_of(scenario)
         self._directory = directory
         self._settings = settings
@@ -61,7 +64,7 @@ class Bench:
             scenario.target, session=session, cold=settings.cold, watch_disk=settings.watches_disk
         )
         self._supervisor = Supervisor(
-            scenario, self._zygote, seed=settings.seed, mutant=mutant,
+            scenario, self._zygote, seed=settings.seed, store=settings.store, mutant=mutant,
             deadline=settings.deadline, watch=self._watch,
         )  # fmt: skip
         self._numbers = itertools.count()

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
+from chaoskit import registry
 from chaoskit.bench import Bench, CannotTest, Outcome, open_bench, undisturbed
 from chaoskit.disk import hint
 from chaoskit.disk.image import Image
@@ -36,6 +37,7 @@ T = TypeVar("T")
 def run_campaign(settings: Settings, progress: Progress = lambda _done, _planned: None) -> Result:
     """Raises CannotTest when the target does not even survive being left alone."""
     started = time.monotonic()
+    settings = registry.resolved(settings)
     clock = _Clock(started, settings.seconds, progress)
     counter: Counter | None = None
     for fault in settings.faults:
@@ -183,6 +185,7 @@ def _hint(recording: Recording, schedule: Schedule) -> tuple[str, ...]:
 def replay(settings: Settings, schedule: Schedule) -> Result:
     """One schedule, really carried out, judged as it was in its campaign."""
     started = time.monotonic()
+    settings = registry.resolved(settings)
     with open_bench(settings) as (bench, _):
         baseline = undisturbed(bench)
         counter = Counter(settings, [i.name for i in bench.invariants], whole=False)

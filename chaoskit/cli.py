@@ -9,7 +9,6 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +19,7 @@ from click.exceptions import Abort, Exit
 from chaoskit import __version__, campaign, doctor as machine, faults, registry, report, repro
 from chaoskit.bench import CannotTest
 from chaoskit.disk import interposer
-from chaoskit.model import Kill, Repro, Schedule, Verdict
+from chaoskit.model import Kill, Mutant, Repro, Scenario, Schedule, Verdict
 from chaoskit.result import Result
 from chaoskit.settings import Settings
 from chaoskit.terminal import Terminal
@@ -135,6 +134,12 @@ def cli() -> None:
     show_default="all cores",
     help="Runs at the same time.",
 )
+@click.option(
+    "--store",
+    metavar="KIND",
+    show_default="the scenario's first",
+    help="The kind of store that the target uses, where it has a choice (`chaoskit list scenarios`).",
+)
 @click.option("--mutant", metavar="NAME", help="A broken agent instead (`chaoskit list mutants`).")
 @click.option(
     "--cold", is_flag=True, help="A fresh interpreter for each life: slow, same verdicts."
@@ -170,22 +175,15 @@ def run(scenarios: tuple[str, ...], fault: tuple[str, ...], directory: Path, jso
     machine.state_directory(directory)
     results = []
     for name in scenarios:
-        place = directory / _slug(name, options["mutant"])
+        place = directory / _slug(name, options["store"], options["mutant"])
         settings = Settings(scenario=name, faults=fault, keep=str(place / "runs"), **options)
-        check_names(settings)
+        settings = registry.resolved(settings)
         results.append(_campaign(settings, terminal, place))
     verdict = Verdict.merge(result.verdict for result in results)
     if json_file:
         _write_json(report.as_json(results), json_file)
     terminal.reproduce(results)
     sys.exit(EXIT[verdict])
-
-
-def check_names(settings: Settings) -> None:
-    scenario = registry.scenario(settings.scenario)
-    registry.invariants_of(scenario)
-    if settings.mutant:
-        registry.mutant(scenario, settings.mutant)
 
 
 def _campaign(settings: Settings, terminal: Terminal, place: Path) -> Result:
@@ -197,8 +195,8 @@ def _campaign(settings: Settings, terminal: Terminal, place: Path) -> Result:
     return result
 
 
-def _slug(scenario: str, mutant: str | None) -> str:
-    return re.sub(r"[^\w.-]+", "-", "-".join(filter(None, [scenario, mutant]))).strip("-.")
+def _slug(*words: str | None) -> str:
+    return re.sub(r"[^\w.-]+", "-", "-".join(filter(None, words))).strip("-.")
 
 
 def _write_json(value: Any, target: str) -> None:
@@ -224,9 +222,9 @@ def replay(token: str, cold: bool, json_file: str | None) -> None:
     REPRO is the token from a `reproduce:` line.
     """
     wanted = repro.decode(token)
-    settings = Settings(scenario=wanted.scenario, seed=wanted.seed, mutant=wanted.mutant, cold=cold,
-                        points=points_of(wanted.schedule))  # fmt: skip
-    check_names(settings)
+    settings = Settings(scenario=wanted.scenario, seed=wanted.seed, store=wanted.store, cold=cold,
+                        mutant=wanted.mutant, points=points_of(wanted.schedule))  # fmt: skip
+    settings = registry.resolved(settings)
     terminal = Terminal(to_stderr=json_file == "-")
     terminal.console.print(_replay_header(wanted), soft_wrap=True, markup=False)
     result = campaign.replay(settings, wanted.schedule)
@@ -245,8 +243,9 @@ def points_of(schedule: Schedule) -> Literal["named", "syscalls"]:
 
 
 def _replay_header(wanted: Repro) -> str:
+    store = f" --store {wanted.store}" if wanted.store else ""
     mutant = f" --mutant {wanted.mutant}" if wanted.mutant else ""
-    return f"{wanted.scenario}{mutant} --seed {wanted.seed}: {wanted.schedule}"
+    return f"{wanted.scenario}{store}{mutant} --seed {wanted.seed}: {wanted.schedule}"
 
 
 @cli.command("list")
@@ -256,15 +255,16 @@ def _replay_header(wanted: Repro) -> str:
 @click.argument("scenario", required=False)
 @click.option("--seed", type=Seed(), default="0", show_default=True, help="For points.")
 @click.option("--syscalls", is_flag=True, help="For points: every operation on the target's files.")
+@click.option("--store", metavar="KIND", help="For points: with this kind of store.")
 @click.option("--json", "json_file", metavar="FILE|-", help="As JSON; - is standard output.")
 def list_(
-    what: str, scenario: str | None, seed: int, syscalls: bool, json_file: str | None
+    what: str, scenario: str | None, syscalls: bool, json_file: str | None, **options: Any
 ) -> None:
     """Show what there is: scenarios, invariants, faults, mutants, or the points of a SCENARIO.
 
     `list points SCENARIO` runs the scenario once, without faults, and shows where it persists.
     """
-    rows = _rows(what, scenario, seed, "syscalls" if syscalls else "named")
+    rows = _rows(what, scenario, points="syscalls" if syscalls else "named", **options)
     if json_file:
         _write_json([dict(zip(("name", "summary"), row, strict=True)) for row in rows], json_file)
         return
@@ -273,22 +273,31 @@ def list_(
         click.echo(f"{name:<{width}}  {summary}")
 
 
-def _rows(
-    what: str, scenario: str | None, seed: int, points: Literal["named", "syscalls"]
-) -> list[tuple[str, str]]:
+def _rows(what: str, scenario: str | None, **options: Any) -> list[tuple[str, str]]:
     if what == "points":
         if not scenario:
             raise ValueError("list points needs a scenario, e.g.: chaoskit list points payments")
-        return _points(Settings(scenario=scenario, seed=seed, points=points))
+        return _points(registry.resolved(Settings(scenario=scenario, **options)))
     if what == "faults":
         return list(faults.FAULTS.items())
     if what == "mutants":
         named = [scenario] if scenario else registry.names(registry.SCENARIOS)
         mutants = {m.name: m for name in named for m in registry.scenario(name).mutants}
-        return [(m.name, f"{m.summary} (caught by {m.breaks})") for m in mutants.values()]
-    find: Callable[[str], Any] = registry.scenario if what == "scenarios" else registry.invariant
-    group = registry.SCENARIOS if what == "scenarios" else registry.INVARIANTS
-    return [(name, find(name).summary) for name in registry.names(group)]
+        return [
+            (m.name, f"{m.summary} (caught by {m.breaks}{_stores(m, '; ')})")
+            for m in mutants.values()
+        ]
+    if what == "scenarios":
+        scenarios = map(registry.scenario, registry.names(registry.SCENARIOS))
+        return [(s.name, f"{s.summary}{_stores(s, ' (')}{')' * bool(s.stores)}") for s in scenarios]
+    return [
+        (name, registry.invariant(name).summary) for name in registry.names(registry.INVARIANTS)
+    ]
+
+
+def _stores(thing: Scenario | Mutant, before: str) -> str:
+    """The kinds of store that it is for, if it names any."""
+    return f"{before}store: {', '.join(thing.stores)}" if thing.stores else ""
 
 
 def _points(settings: Settings) -> list[tuple[str, str]]:

@@ -61,6 +61,7 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     breaks: str  # the invariant that must catch it
     patch: str
+    stores: tuple[str, ...] = ()  # those in which it is broken; none named: any
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +74,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     invariants: tuple[str, ...]  # registered names or module:name references
     services: tuple[Service, ...] = ()
     mutants: tuple[Mutant, ...] = ()
+    stores: tuple[
+        str, ...
+    ] = ()  # kinds of store that the target can be told to use, the default first
 
 
 # --- what is done to it ------------------------------------------------------------------------
@@ -393,3 +397,6 @@ class Repro(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     schedule: Schedule
     signature: str  # of the finding that was met; empty when there was none
+    store: str | None = (
+        None  # None: the scenario's default, also in tokens from before there were any
+    )

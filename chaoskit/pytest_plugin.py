@@ -103,7 +103,7 @@ class Chaos:
         self._jobs: int = config.getoption("--chaos-jobs")
 
     def run(self, scenario: str, *, seed: int | None = None, **options: Any) -> ChaosResult:
-        """A campaign; `options` are those of `chaoskit run`: plan, runs, mutant, cold, shard..."""
+        """A campaign; `options` are those of `chaoskit run`: plan, runs, store, mutant, cold..."""
         from chaoskit.campaign import Settings, run_campaign  # noqa: PLC0415 - cheap until used
         from chaoskit.report import as_json  # noqa: PLC0415
 

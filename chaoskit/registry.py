@@ -7,8 +7,11 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
+
 from chaoskit.inside.loading import load
 from chaoskit.model import Invariant, Mutant, Scenario
+from chaoskit.settings import Settings
 
 T = TypeVar("T")
 SCENARIOS = "chaoskit.scenarios"
@@ -51,11 +54,35 @@ def invariants_of(scenario: Scenario) -> list[Invariant]:
     return [invariant(name) for name in scenario.invariants]
 
 
-def mutant(scenario: Scenario, name: str) -> Mutant:
+def mutant(scenario: Scenario, name: str, store: str | None = None) -> Mutant:
     known = {mutant.name: mutant for mutant in scenario.mutants}
     if name not in known:
         raise UnknownName(unknown(f"mutant of {scenario.name}", name, sorted(known)))
-    return known[name]
+    found = known[name]
+    if found.stores and store not in found.stores:
+        raise UnknownName(
+            f"mutant {name!r} breaks only the store {', '.join(found.stores)}, and this is {store}"
+        )
+    return found
+
+
+def store(scenario: Scenario, name: str | None) -> str | None:
+    """The store that was asked for, or the scenario's default; None where there is no choice."""
+    if name is None:
+        return scenario.stores[0] if scenario.stores else None
+    if name not in scenario.stores:
+        raise UnknownName(unknown(f"store of {scenario.name}", name, list(scenario.stores)))
+    return name
+
+
+def resolved(settings: Settings) -> Settings:
+    """The same, with every name known and every default said; UnknownName if one is not there."""
+    found = scenario(settings.scenario)
+    invariants_of(found)
+    chosen = store(found, settings.store)
+    if settings.mutant:
+        mutant(found, settings.mutant, chosen)
+    return msgspec.structs.replace(settings, store=chosen)
 
 
 def unknown(what: str, name: str, known: list[str]) -> str:

@@ -46,6 +46,7 @@ def _one(result: Result) -> dict[str, Any]:
         "verdict": result.verdict.value,
         "seed": settings.seed,
         "scenario": settings.scenario,
+        "store": settings.store,
         "mutant": settings.mutant,
         "faults": list(settings.faults),
         "plan": settings.plan,

@@ -159,6 +159,7 @@ class Counter:
                 seed=self._settings.seed,
                 schedule=schedule,
                 signature=finding.signature,
+                store=self._settings.store,
             )
         )
 

@@ -23,6 +23,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     runs: int | None = None  # of a sample; states of a power loss
     seconds: float | None = None
     jobs: int = 1
+    store: str | None = None  # None: the scenario's default, if it has any
     mutant: str | None = None
     cold: bool = False
     deadline: float | None = None
@@ -54,6 +55,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             words += ["--runs", str(self.power_states)]
         if self.seconds is not None:
             words += ["--for", f"{self.seconds:g}s"]
+        if self.store:
+            words += ["--store", self.store]
         if self.mutant:
             words += ["--mutant", self.mutant]
         if self.cold:

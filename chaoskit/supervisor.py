@@ -68,6 +68,7 @@ class Supervisor:
         zygote: Zygote,
         *,
         seed: int,
+        store: str | None = None,
         mutant: Mutant | None = None,
         deadline: float | None = None,
         watch: DiskWatch | None = None,
@@ -75,6 +76,7 @@ class Supervisor:
         self._scenario = scenario
         self._zygote = zygote
         self._seed = seed
+        self._store = store
         self._mutant = mutant
         self._deadline = deadline or scenario.target.deadline
         self._watch = watch
@@ -192,6 +194,7 @@ class Supervisor:
             "patient": fault is None,  # nothing is going to cut it short
             "life": life,
             "seed": self._seed,
+            "store": self._store,
             "workload": self._workload,
             "kill": kill,
         }

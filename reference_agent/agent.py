@@ -47,7 +47,7 @@ from reference_agent.retry import (
     call_with_retry,
     stream_with_retry,
 )
-from reference_agent.store import SessionStore, StoreKind, open_store
+from reference_agent.store import SessionStore, StoreKind, open_log, open_store
 from reference_agent.store.database import Connect
 from reference_agent.store.records import RecordedCall, Request, Run, StoredCheckpoint
 from reference_agent.tools import Toolbox
@@ -155,7 +155,7 @@ class Agent:
             if events is None:
                 lock = SessionLock(directory / f"{session}.lock")
                 opened.callback(lock.release)
-                events = EventLog(directory / f"{session}.messages.jsonl", clock)
+                events = open_log(directory, session, clock)
                 opened.callback(events.close)
             kept = await open_store(store, events, session, agent_id, clock, connect)
             opened.push_async_callback(kept.close)

@@ -93,6 +93,8 @@ class ToolRunner:
         tool = self._toolbox.find(call.name)
         known = await self._store.call(call.id)
         if known is not None and known.status != "issued":
+            if known.status == "unknown":  # the life that found out may have died before it said so
+                self._tell("surfaced", {"call": call.id, "tool": known.tool, "args": known.args})
             return Outcome(known.result or "", known.status)
         if known is not None:
             async with self._busy.setdefault(known.key, asyncio.Lock()):

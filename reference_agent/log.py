@@ -34,11 +34,22 @@ class DamagedLog(Exception):
     """A line that no crash explains."""
 
 
+Events = list[dict[str, Any]]
+
+
+def no_objection(_events: Events) -> None:
+    """To a log whose lines mean nothing to anybody else."""
+
+
 class EventLog:
-    def __init__(self, path: Path, clock: Clock) -> None:
+    def __init__(
+        self, path: Path, clock: Clock, judge: Callable[[Events], object] = no_objection
+    ) -> None:
+        """`judge` may know more about the lines; it raises before anything is cut off."""
         self.path = path
         self.listeners: list[Callable[[dict[str, Any]], None]] = []  # told of each line that counts
         self._clock = clock
+        self._judge = judge
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             if not os.fstat(self._fd).st_size:  # new, or made by a life that came no further
@@ -84,10 +95,11 @@ class EventLog:
         self._doubtful = False
         self._good_size += len(line)
 
-    def _recover(self) -> list[dict[str, Any]]:
+    def _recover(self) -> Events:
         # Judged before it is cut: a damaged file is left as it is.
         events, torn = _parsed(self.path)
         if torn:
+            self._judge(events)
             with persisting("log.cut"):
                 os.ftruncate(self._fd, os.fstat(self._fd).st_size - torn)
                 os.fsync(self._fd)
@@ -96,12 +108,12 @@ class EventLog:
         return events
 
 
-def read_log(path: Path) -> list[dict[str, Any]]:
+def read_log(path: Path) -> Events:
     """What counts so far, beside whoever may be writing; nothing is cut off."""
     return _parsed(path)[0]
 
 
-def _parsed(path: Path) -> tuple[list[dict[str, Any]], int]:
+def _parsed(path: Path) -> tuple[Events, int]:
     """The events, and how many bytes at the end are an unfinished line."""
     *lines, torn = path.read_bytes().split(b"\n")
     left = len(torn)

@@ -39,7 +39,7 @@ from reference_agent.providers.base import Answer, ModelError, TextDelta, ToolSp
 from reference_agent.providers.scripted import ScriptedProvider
 from reference_agent.screen import Screen
 from reference_agent.setup import agent_options
-from reference_agent.store import schema
+from reference_agent.store import StoreKind, schema
 from reference_agent.tools import Args, Tool, Toolbox
 from scenarios import inloop
 
@@ -59,7 +59,7 @@ async def _main(life: Life) -> None:
     life.probe("meant", effects=meant(life.workload))
     agent = await open_agent(life)
     if life.number:
-        life.probe("recovered", **observe(life.directory))
+        life.probe("recovered", **observe(life.directory, life.store))
         life.probe("shown", shown=shown(agent))
     for number, request in enumerate(life.workload["requests"]):
         with life.operation("say", request=number) as operation:
@@ -72,7 +72,8 @@ async def _main(life: Life) -> None:
     if status.degraded:
         life.probe("degraded", waiting=status.waiting, error=status.last_error)
     else:
-        life.probe("end", questions=questions, **observe(life.directory), **kept(life))
+        seen = observe(life.directory, life.store)
+        life.probe("end", questions=questions, **seen, **kept(life))
 
 
 async def open_agent(life: Life) -> Agent:
@@ -88,11 +89,17 @@ async def open_agent(life: Life) -> Agent:
         clock=life.now,
         tell=lambda name, facts: life.ack(name, **facts),
         options=options,
+        store=store_of(life),
         connect=inloop.connect,
         registry=registry,
     )
     install_hooks(registry, agent, life.workload)
     return agent
+
+
+def store_of(life: Life) -> StoreKind:
+    chosen: StoreKind = msgspec.convert(life.store, StoreKind)
+    return chosen
 
 
 def chosen(life: Life) -> Options:
@@ -290,6 +297,8 @@ def kept(life: Life) -> dict[str, Any]:
     """Plan and budget of the last checkpoint, where the workload asks for a plan."""
     if "plan" not in life.workload:
         return {}
+    if life.store == "files":
+        return {"kept": kept_in_files(life.directory)}
     db = sqlite3.connect(f"file:{life.directory / 'sessions.db'}?mode=ro", uri=True)
     try:
         plan, spent = db.execute(
@@ -301,9 +310,26 @@ def kept(life: Life) -> dict[str, Any]:
     return {"kept": {"plan": json.loads(plan or "null"), "spent": spent}}
 
 
-def observe(directory: Path) -> dict[str, Any]:
-    """What is on disk, read without any of the agent's own code."""
-    db = sqlite3.connect(f"file:{directory / 'sessions.db'}?mode=ro", uri=True)
+def kept_in_files(directory: Path) -> dict[str, Any]:
+    lines = (directory / f"{SESSION}.messages.jsonl").read_bytes().split(b"\n")[:-1]
+    written = [e for e in map(json.loads, lines) if e["kind"] == "checkpoint.written"]
+    plans = {e["plan"]: e["plan_content"] for e in written if e.get("plan_content")}
+    return {"plan": plans.get(written[-1].get("plan")), "spent": written[-1]["spent_tokens"]}
+
+
+# --- what is on disk, read without any of the agent's own code
+
+
+def observe(directory: Path, store: str | None, session: str = SESSION) -> dict[str, Any]:
+    content = (directory / f"{session}.messages.jsonl").read_bytes()
+    # Not str.splitlines: a line of JSON may contain U+2028 and others that it takes for its end.
+    lines = [line.decode(errors="replace") for line in content.splitlines(keepends=True)]
+    found = in_files(lines) if store == "files" else in_database(directory / "sessions.db")
+    return {**found, "log": lines}
+
+
+def in_database(path: Path) -> dict[str, Any]:
+    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     try:
         query = "SELECT role, content, tool_args FROM messages ORDER BY id"
         messages = db.execute(query).fetchall()
@@ -315,7 +341,6 @@ def observe(directory: Path) -> dict[str, Any]:
         errors = db.execute("SELECT turn, attempt FROM errors ORDER BY id").fetchall()
     finally:
         db.close()
-    log = directory / f"{SESSION}.messages.jsonl"
     return {
         "messages": messages,
         "answers": dict(answers),
@@ -323,5 +348,50 @@ def observe(directory: Path) -> dict[str, Any]:
         "versions": list(found[1:]),
         "usage": usage,
         "errors": errors,
-        "log": log.read_bytes().decode(errors="replace").splitlines(keepends=True),
     }
+
+
+def in_files(lines: Sequence[str]) -> dict[str, Any]:
+    events = [event for line in lines if (event := whole(line))]
+    of: dict[str, list[Any]] = {}
+    messages: list[tuple[int, list[Any]]] = []
+    for event in events:
+        kind, _, role = event["kind"].partition(".")
+        of.setdefault(event["kind"], []).append(event)
+        if kind == "message":
+            row = [role, event["content"], compact(event["calls"]) if "calls" in event else None]
+            messages.append((number(event["message_id"]), row))
+        elif event["kind"] == "messages.rolled_back":
+            last = number(event["last_message_id"])
+            messages = [message for message in messages if message[0] <= last]
+    checkpoints = of.get("checkpoint.written", [])
+    answers = {each["request_id"]: None for each in of.get("request.accepted", [])}
+    answers |= {each["request_id"]: each["answer"] for each in of.get("request.answered", [])}
+    return {
+        "messages": [row for _id, row in messages],
+        "answers": answers,
+        "checkpoint": max((number(each["last_message_id"]) for each in checkpoints), default=None),
+        "versions": [max((c["version"] for c in checkpoints), default=None), len(checkpoints)],
+        "usage": [
+            [each["turn"], each["input_tokens"] + each["output_tokens"]]
+            for each in of.get("decision.recorded", [])
+        ],
+        "errors": [[each["turn"], each["attempt"]] for each in of.get("error.recorded", [])],
+    }
+
+
+def whole(line: str) -> dict[str, Any] | None:
+    """A line that is no event is for `prefix-log` to judge."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and "kind" in event else None
+
+
+def number(message_id: str) -> int:
+    return int(message_id.removeprefix("msg_"))
+
+
+def compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

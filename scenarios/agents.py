@@ -18,15 +18,20 @@ from typing import Any
 from chaoskit.model import Json, Scenario
 from scenarios import payments
 from scenarios.mutants import AGENT_MUTANTS
-from scenarios.payments import ALWAYS, LIKE_THE_UNDISTURBED, SERVICES, TARGET
+from scenarios.payments import ALWAYS, LIKE_THE_UNDISTURBED, SERVICES, STORES, TARGET
 
 
 def scenario(
-    name: str, summary: str, workload: Callable[[int], Json], invariants: tuple[str, ...]
+    name: str,
+    summary: str,
+    workload: Callable[[int], Json],
+    invariants: tuple[str, ...],
+    stores: tuple[str, ...] = STORES,
 ) -> Scenario:
     return Scenario(
         name=name, summary=summary, target=TARGET, workload=workload,
         invariants=(*invariants, "cadence", "shown"), services=SERVICES, mutants=AGENT_MUTANTS,
+        stores=stores,
     )  # fmt: skip
 
 
@@ -98,6 +103,6 @@ SCENARIOS = {
         scenario("parallel", "parallel, failing, hanging, huge and repeated calls in one turn",
                  parallel, LIKE_THE_UNDISTURBED),
         scenario("migration", "a database of the version before is upgraded, and loses no row",
-                 migration, LIKE_THE_UNDISTURBED),
+                 migration, LIKE_THE_UNDISTURBED, ("sqlite",)),
     )
 }  # fmt: skip

@@ -5,9 +5,9 @@ from __future__ import annotations
 from chaoskit.model import Mutant
 
 
-def _mutant(name: str, breaks: str, summary: str) -> Mutant:
+def _mutant(name: str, breaks: str, summary: str, *stores: str) -> Mutant:
     patch = f"scenarios.mutations:{name.replace('-', '_')}"
-    return Mutant(name=name, summary=summary, breaks=breaks, patch=patch)
+    return Mutant(name=name, summary=summary, breaks=breaks, patch=patch, stores=stores)
 
 
 AGENT_MUTANTS = (
@@ -42,7 +42,7 @@ AGENT_MUTANTS = (
     _mutant("unsynced-directory", "prefix-log",
             "does not sync the log's name: only a loss of power shows it, and not on ext4"),
     _mutant("synchronous-normal", "exactly-once",
-            "lets SQLite sync at checkpoints only: only a loss of power shows it"),
+            "lets SQLite sync at checkpoints only: only a loss of power shows it", "sqlite"),
     _mutant("asks-again", "model-calls",
             "throws a decision away with its turn, and asks the model again"),
     _mutant("leaves-orphans", "model-calls",
@@ -54,7 +54,7 @@ AGENT_MUTANTS = (
     _mutant("version-by-turn", "bookkeeping",
             "numbers checkpoints by turn, not by one more than the last (scenario cadence-periodic)"),
     _mutant("half-migration", "recovers",
-            "upgrades the schema without a transaction (scenario migration)"),
+            "upgrades the schema without a transaction (scenario migration)", "sqlite"),
     _mutant("early-checkpoint", "crash-equivalence",
             "writes the checkpoint before the turn's tool results"),
     _mutant("drops-arguments", "model-calls",

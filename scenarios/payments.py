@@ -54,6 +54,7 @@ TARGET = Target(
     # What the entry imports anyway on its way, imported once instead.
     preload=("aiosqlite", "encodings.idna", "tenacity"),
 )
+STORES = ("sqlite", "files")
 ALWAYS = (
     "recovers",
     "exactly-once",
@@ -72,4 +73,5 @@ SCENARIO = Scenario(
     services=SERVICES,
     invariants=LIKE_THE_UNDISTURBED,
     mutants=AGENT_MUTANTS,
+    stores=STORES,
 )

@@ -26,7 +26,15 @@ from reference_agent.sessions.recovery_manager import RecoveryManager
 from reference_agent.sessions.tokens import TokenRefused, TokenService
 from reference_agent.tools import Tool
 from scenarios import inloop
-from scenarios.agent_target import SESSION, WatchedProvider, chosen, meant, observe, toolbox
+from scenarios.agent_target import (
+    SESSION,
+    WatchedProvider,
+    chosen,
+    meant,
+    observe,
+    store_of,
+    toolbox,
+)
 
 APPROVE = Tool(name="approve", mutating=True, waits_for="approval", deadline=600.0,
                key=lambda _args, call_id: call_id)  # fmt: skip
@@ -62,6 +70,7 @@ class Services:
         return await Agent.open(
             self.life.directory, session=record.session, provider=WatchedProvider(self.life),
             toolbox=toolbox(self.life, APPROVE), new_id=self.new_id, clock=self.clock, tell=tell,
+            store=store_of(self.life),
             options=chosen(self.life), connect=inloop.connect, events=record.log, boot=self.boot,
             results=results,
         )  # fmt: skip
@@ -80,7 +89,7 @@ class Services:
         await self.report_status()
         await self.coordinator.read(SESSION)
         if self.life.number:
-            self.life.probe("recovered", **observe(self.life.directory))
+            self.life.probe("recovered", **observe(self.life.directory, self.life.store))
 
     async def report_status(self) -> None:
         """What is claimed, and all that it is derived from: the oracle derives it again."""
@@ -99,7 +108,7 @@ class Services:
             questions=[],
             never="secret_",
             files=files_of(self.life.directory),
-            **observe(self.life.directory),
+            **observe(self.life.directory, self.life.store),
         )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from chaoskit.model import Scenario, Service, Target
 from scenarios import payments
 from scenarios.mutants import SESSION_MUTANTS
-from scenarios.payments import LIKE_THE_UNDISTURBED, SERVICES
+from scenarios.payments import LIKE_THE_UNDISTURBED, SERVICES, STORES
 
 APPROVAL = {"tool": "approve", "args": {"what": "the payment"}}
 
@@ -41,14 +41,14 @@ SCENARIOS = {
             target=Target(entry="scenarios.session_target:waiting",
                           preload=("aiosqlite", "encodings.idna", "tenacity")),
             workload=waiting, services=(*SERVICES, Service(name="client")),
-            invariants=(*LIKE_THE_UNDISTURBED, "tokens", "status"), mutants=SESSION_MUTANTS,
+            invariants=(*LIKE_THE_UNDISTURBED, "tokens", "status"), mutants=SESSION_MUTANTS, stores=STORES,
         ),
         Scenario(
             name="interrupted", summary="boots, boots again and sweeps: interrupted once, then taken up",
             target=Target(entry="scenarios.session_target:interrupted",
                           preload=("aiosqlite", "encodings.idna", "tenacity")),
             workload=payments.workload, services=(*SERVICES, Service(name="client")),
-            invariants=(*LIKE_THE_UNDISTURBED, "status"), mutants=SESSION_MUTANTS,
+            invariants=(*LIKE_THE_UNDISTURBED, "status"), mutants=SESSION_MUTANTS, stores=STORES,
         ),
     )
 }  # fmt: skip

@@ -70,13 +70,15 @@ class Life:
     """One life of the target: where its state lives, what it shall do, and whom it tells.
 
     `directory` must survive; `number` counts lives from 0 (0 starts, later ones resume);
-    `workload` is the scenario's plain data; `seed` decides everything that is random.
+    `workload` is the scenario's plain data; `seed` decides everything that is random; `store` is the
+    kind of store to use, where the scenario offers a choice.
     """
 
     def __init__(self, spec: dict[str, Any], channel: Channel, position: Callable[[], int]) -> None:
         self.directory = Path(spec["directory"])
         self.number: int = spec["life"]
         self.seed: int = spec["seed"]
+        self.store: str | None = spec["store"]
         self.workload: Any = spec["workload"]
         self._channel = channel
         self._position = position

@@ -19,6 +19,7 @@ from reference_agent.log import EventLog
 from reference_agent.sessions.caches import Caches
 from reference_agent.sessions.snapshot import ENDS, Event, fold
 from reference_agent.sessions.token_index import fold_tokens
+from reference_agent.store import open_log
 
 
 class UnknownSession(Exception):
@@ -52,7 +53,7 @@ class SessionRecord:
         with ExitStack() as opened:  # what was opened is closed if the rest cannot be
             lock = SessionLock(directory / f"{session}.lock")
             opened.callback(lock.release)
-            events = EventLog(directory / f"{session}.messages.jsonl", clock)
+            events = open_log(directory, session, clock)
             opened.callback(events.close)
             caches = Caches(directory, session)
             has_snapshot = caches.exist()

@@ -15,14 +15,21 @@ from reference_agent.ids import Clock, system_clock
 from reference_agent.log import EventLog
 from reference_agent.messages import StoredMessage
 from reference_agent.store.database import Connect
-from reference_agent.store.files import SUFFIX, FilesStore, read_fold, read_folds, unfinished
+from reference_agent.store.files import (
+    SUFFIX,
+    FilesStore,
+    folded,
+    read_fold,
+    read_folds,
+    unfinished,
+)
 from reference_agent.store.lines import SessionCreated
 from reference_agent.store.protocol import SessionStore
 from reference_agent.store.records import Request
 from reference_agent.store.sqlite import SqliteStore
 
-__all__ = ["STORES", "SessionStore", "StoreKind", "Stored", "WrongStore", "open_store", "read_session",
-           "read_sessions"]  # fmt: skip
+__all__ = ["STORES", "SessionStore", "StoreKind", "Stored", "WrongStore", "open_log", "open_store",
+           "read_session", "read_sessions"]  # fmt: skip
 
 StoreKind = Literal["sqlite", "files"]
 STORES: tuple[StoreKind, ...] = ("sqlite", "files")
@@ -38,6 +45,11 @@ class Stored(msgspec.Struct, frozen=True):
 
     messages: list[StoredMessage]
     unfinished: list[Request]
+
+
+def open_log(directory: Path, session: str, clock: Clock) -> EventLog:
+    path = directory / f"{session}{SUFFIX}"
+    return EventLog(path, clock, judge=lambda events: folded(events, path))
 
 
 async def open_store(

@@ -58,12 +58,15 @@ class FilesStore:
 
     async def create_session(self, model: str, provider: str, scratchpad: str) -> None:
         if self._fold.session is None:
+            home, pad = self._log.path.parent, Path(scratchpad)
             self._write("session.create", lines.SessionCreated(
-                agent_id=self._agent, model=model, provider=provider, scratchpad=scratchpad,
+                agent_id=self._agent, model=model, provider=provider,
+                scratchpad=str(pad.relative_to(home) if pad.is_relative_to(home) else pad),
             ))  # fmt: skip
 
     async def scratchpad(self) -> str | None:
-        return self._fold.session.scratchpad if self._fold.session else None
+        known = self._fold.session
+        return str(self._log.path.parent / known.scratchpad) if known else None
 
     # --- requests and runs (G1, G7)
 

@@ -24,7 +24,7 @@ class SessionCreated(Line, tag="store.created"):
     agent_id: str
     model: str
     provider: str
-    scratchpad: str
+    scratchpad: str  # relative to the log, if it is beside it: the directory may be moved
 
 
 class RequestAccepted(Line, tag="request.accepted"):
@@ -49,7 +49,7 @@ class RunEnded(Line, tag="run.ended"):
     reason: str
 
 
-class Said(Line, tag=False):
+class Said(Line):
     """A message. Its id is `msg_` and the line's own seq: none is ever given twice."""
 
     message_id: str

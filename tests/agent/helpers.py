@@ -2,6 +2,7 @@
 
 A process's death is played by closing the database under the agent, with whatever transaction was open,
 and raising `Death`, which nothing in the agent may catch. What follows in that life reaches nothing.
+On files there is nothing to close: whatever the dead still want to write raises again.
 """
 
 import asyncio
@@ -15,11 +16,14 @@ from reference_agent import points
 from reference_agent.agent import Agent, Options
 from reference_agent.hooks import HookRegistry
 from reference_agent.ids import ids_from
+from reference_agent.log import EventLog
 from reference_agent.messages import Message, unanswered
 from reference_agent.providers.base import Answer
 from reference_agent.providers.scripted import ScriptedProvider
+from reference_agent.store import StoreKind
 from reference_agent.tools import Tool, Toolbox
 from scenarios import inloop
+from scenarios.agent_target import observe
 
 SESSION = "s"
 FULL = "database or disk is full"
@@ -48,7 +52,8 @@ class Home:
 
     def __init__(
         self, path: Path, *script: dict[str, Any], tools: Iterable[Tool] = (), fickle: bool = False,
-        registry: HookRegistry | None = None, session: str = SESSION, **options: Any,
+        registry: HookRegistry | None = None, session: str = SESSION, store: StoreKind = "sqlite",
+        **options: Any,
     ) -> None:  # fmt: skip
         self.path = path
         self.script = script
@@ -56,6 +61,7 @@ class Home:
         self.fickle = fickle
         self.registry = registry
         self.session = session
+        self.store: StoreKind = store
         self.options = Options(**options)
         self.lives = 0
         self.now = 1000.0
@@ -74,12 +80,27 @@ class Home:
         self.lives += 1
         self.dead = False
         fickle = f"life {self.lives}" if self.fickle else None
-        return await Agent.open(
+        agent = await Agent.open(
             self.path, session=self.session, provider=Watched(self, fickle),
             toolbox=Toolbox(self.tools), new_id=ids_from(f"{self.session}/{self.lives}"),
             clock=lambda: self.now, tell=self._tell, registry=self.registry, options=self.options,
-            connect=self._connect,
+            store=self.store, connect=self._connect,
         )  # fmt: skip
+        if self.store == "files":
+            self._watch_log(agent._events)
+        return agent
+
+    def _watch_log(self, log: EventLog) -> None:
+        """Each line is what a statement is on SQLite."""
+        sound = log._write
+
+        def write(line: bytes) -> None:
+            if self.dead:
+                raise Death
+            self.on_sql("INSERT")
+            sound(line)
+
+        log._write = write  # type: ignore[method-assign]
 
     @asynccontextmanager
     async def life(self):
@@ -106,7 +127,8 @@ class Home:
 
     def die(self) -> None:
         self.dead = True
-        self._connection._conn.close()  # an open transaction goes with it
+        if self._connection:
+            self._connection._conn.close()  # an open transaction goes with it
         raise Death
 
     def _tell(self, name: str, facts: dict[str, Any]) -> None:
@@ -132,6 +154,10 @@ class Home:
 
     # --- what others see of it
 
+    def seen(self) -> dict[str, Any]:
+        """What is durable, whatever the store."""
+        return observe(self.path, self.store, self.session)
+
     def rows(self, query: str, *args: Any) -> list[Any]:
         """By a connection of our own: only what is durable."""
         db = sqlite3.connect(self.path / "sessions.db")
@@ -145,6 +171,13 @@ class Home:
         db.execute(statement, args)
         db.commit()
         db.close()
+
+    def told_without_seq(self) -> list[tuple[str, dict[str, Any]]]:
+        """The log has more lines on files, and nothing else may be different."""
+        return [
+            (name, {key: facts[key] for key in facts if key != "log_seq"})
+            for name, facts in self.told
+        ]
 
     def names_told(self) -> list[str]:
         return [name for name, _facts in self.told]

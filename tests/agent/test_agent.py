@@ -17,6 +17,7 @@ from reference_agent.ids import BadSessionId
 from reference_agent.lock import SessionBusy
 from reference_agent.log import EventLog
 from reference_agent.messages import Message
+from reference_agent.store import STORES
 from reference_agent.tools import Tool
 from tests.agent.helpers import Death, Home, Points, entry, play, step
 
@@ -228,9 +229,9 @@ FICKLE = entry(
 CADENCES = [Cadence(), Cadence("call"), Cadence("periodic", turns=3)]
 
 
-def fickle_home(path, cadence) -> Home:
+def fickle_home(path, cadence, store) -> Home:
     path.mkdir()
-    home = Home(path, FICKLE, entry([step("act", n=4)]), fickle=True, cadence=cadence)
+    home = Home(path, FICKLE, entry([step("act", n=4)]), fickle=True, cadence=cadence, store=store)
 
     async def look(args, key):
         return "looked"
@@ -264,14 +265,15 @@ class Bomb:
 
 @pytest.mark.requirement("H8")
 @pytest.mark.requirement("K2")
+@pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("cadence", CADENCES, ids=["turn", "call", "periodic"])
 def test_after_a_crash_at_any_step_every_effect_is_done_once_and_no_decision_is_asked_for_again(
-    tmp_path, monkeypatch, cadence
+    tmp_path, monkeypatch, cadence, store
 ):
     points = Points(monkeypatch)
     fired = 0
     while True:
-        home = fickle_home(tmp_path / str(fired), cadence)
+        home = fickle_home(tmp_path / str(fired), cadence, store)
         decided = []
 
         async def main(home=home, decided=decided, at=fired + 1):
@@ -297,11 +299,11 @@ def test_after_a_crash_at_any_step_every_effect_is_done_once_and_no_decision_is_
         )
         assert all(asked[turn] == 1 for turn in decided)
         assert sum(asked.values()) <= 6 + 1
-        usage = home.rows("SELECT turn, COUNT(*) FROM token_usage GROUP BY turn")
-        assert usage == [(turn, 1) for turn in range(1, 7)]
+        seen = home.seen()
+        assert [turn for turn, _tokens in seen["usage"]] == list(range(1, 7))
         kinds = Counter((event["kind"], event.get("run_id")) for event in events(home))
         assert max(kinds[kind, run] for kind, run in kinds if run) == 1
-        assert home.rows("SELECT COUNT(*) FROM requests WHERE answer IS NULL") == [(0,)]
+        assert None not in seen["answers"].values()
         if not went_off:
             break
         fired += 1

@@ -1,7 +1,11 @@
 """The session store: its tables, its inverse, its versions, and the damage that it refuses to touch."""
 
+import os
 import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -9,8 +13,9 @@ from hypothesis import given, settings, strategies as st
 from reference_agent.log import DamagedLog, EventLog
 from reference_agent.messages import Budget, Message, Plan, Reasoning, Step, ToolCall
 from reference_agent.providers.base import Usage
+from reference_agent.store import STORES, SessionStore, StoreKind, open_store
 from reference_agent.store.database import CorruptStore, NewerStore
-from reference_agent.store.records import StoredError
+from reference_agent.store.records import RecordedCall, Request, Run, StoredError
 from reference_agent.store.sqlite import SqliteStore, stored_to_message
 from scenarios import inloop
 from tests.agent.helpers import Home, entry, play, step
@@ -53,11 +58,58 @@ PLANS = st.none() | st.builds(
 BUDGETS = st.builds(Budget, st.integers(0, 2**62), st.none() | st.integers(0, 2**62))
 
 
+BOTH = pytest.mark.parametrize("kind", STORES)
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - no waiting for a disk
+
+
 def opened(path: Path, session: str = "s", now: float = 1000.0):
     return SqliteStore.open(path, session, "agent", lambda: now, inloop.connect)
 
 
-async def fresh(path: Path | str = ":memory:") -> SqliteStore:
+class Place:
+    """A directory with one session in it, which can be opened again and again."""
+
+    def __init__(self, kind: StoreKind, directory: Path, session: str = "s") -> None:
+        self.kind = kind
+        self.directory = directory
+        self.session = session
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[SessionStore]:
+        now = lambda: 1000.0  # noqa: E731
+        log = EventLog(self.directory / f"{self.session}.messages.jsonl", now)
+        store = await open_store(self.kind, log, self.session, "agent", now, inloop.connect)
+        try:
+            await store.create_session("m", "p", "pad")
+            yield store
+        finally:
+            await store.close()
+            log.close()
+
+
+@contextmanager
+def somewhere(kind: StoreKind) -> Iterator[Place]:
+    with TemporaryDirectory(dir=MEMORY) as directory:
+        yield Place(kind, Path(directory))
+
+
+def written_and_read(kind: StoreKind, write, read):
+    """What `read` finds right after `write`, and again when the session was closed in between."""
+
+    async def main(place):
+        async with place.open() as store:
+            wrote = await write(store)
+            at_once = await read(store)
+        async with place.open() as store:
+            return wrote, at_once, await read(store)
+
+    with somewhere(kind) as place:
+        wrote, at_once, later = play(main(place))
+    assert at_once == later
+    return wrote, later
+
+
+async def fresh(path: Path) -> SqliteStore:
     store = await opened(path)
     await store.create_session("m", "p", "pad")
     return store
@@ -79,52 +131,129 @@ def test_each_of_the_five_tables_has_the_columns_of_the_seed(tmp_path, table):
 # --- K4: the store is the inverse of itself
 
 
-@pytest.mark.requirement("K4")
+@pytest.mark.requirement("K4", "O1")
+@BOTH
 @settings(deadline=None, max_examples=50)
 @given(st.lists(MESSAGES, max_size=6))
-def test_what_is_stored_is_loaded_again_exactly_and_in_order(messages):
-    async def main():
-        store = await fresh()
+def test_what_is_stored_is_loaded_again_exactly_and_in_order(kind, messages):
+    async def write(store):
         for turn, message in enumerate(messages):
             await store.add_message(message, turn)
-        found = await store.messages()
-        await store.close()
-        return found
 
-    found = play(main())
+    _, found = written_and_read(kind, write, lambda store: store.messages())
     assert [each.message for each in found] == messages
     assert [each.turn for each in found] == list(range(len(messages)))
     assert {each.created_at for each in found} <= {1000}
 
 
-@pytest.mark.requirement("K4")
+@pytest.mark.requirement("K4", "O1")
+@BOTH
 @settings(deadline=None, max_examples=25)
 @given(MESSAGES.filter(lambda message: message.role == "assistant"))
-def test_a_decision_is_remembered_exactly(message):
-    async def main():
-        store = await fresh()
-        await store.record_decision(1, message, Usage(3, 4))
-        found, spent = await store.decision(1), await store.spent_tokens()
-        missing = await store.decision(2)
-        await store.close()
-        return found, spent, missing
+def test_a_decision_is_remembered_exactly(kind, message):
+    async def read(store):
+        return await store.decision(1), await store.spent_tokens(), await store.decision(2)
 
-    assert play(main()) == (message, 7, None)
+    _, found = written_and_read(kind, lambda s: s.record_decision(1, message, Usage(3, 4)), read)
+    assert found == (message, 7, None)
 
 
-@pytest.mark.requirement("K4")
+@pytest.mark.requirement("K4", "O1")
+@BOTH
 @settings(deadline=None, max_examples=25)
 @given(st.text(), st.text(), st.integers(0, 99))
-def test_errors_are_loaded_as_they_were_stored(context, text, attempt):
-    async def main():
-        store = await fresh()
-        await store.add_error(5, context, text, attempt)
-        found = await store.errors(), await store.errors(5), await store.errors(6)
-        await store.close()
-        return found
+def test_errors_are_loaded_as_they_were_stored(kind, context, text, attempt):
+    async def read(store):
+        return await store.errors(), await store.errors(5), await store.errors(6)
 
+    _, found = written_and_read(kind, lambda s: s.add_error(5, context, text, attempt), read)
     error = StoredError(5, context, text, attempt)
-    assert play(main()) == ([error], [error], [])
+    assert found == ([error], [error], [])
+
+
+CALL = ToolCall("c1", "pay", {"to": "\u2028 \x00 \U0001f600 \x85 \x1c", "n": [2**53, 1e-300]})
+
+
+@pytest.mark.requirement("H2", "O1")
+@BOTH
+def test_a_call_goes_from_issued_to_its_end_and_is_found_by_id_and_key(kind):
+    async def write(store):
+        await store.issue_call(CALL, "k")
+        await store.issue_call(ToolCall("c2", "post", {}), "k2")
+        await store.issue_call(ToolCall("c3", "post", {}), "k3")
+        issued = [call.call_id for call in await store.pending_calls()]
+        await store.finish_call("c1", "completed", "a\u2028b\x00")
+        await store.finish_call("c2", "unknown", "?")
+        await store.record_reading(ToolCall("c4", "look", {}), "k4", "failed", "no")
+        return issued
+
+    async def read(store):
+        return [
+            await store.call("c1"), await store.decided_call("k"), await store.completed_call("k"),
+            [call.call_id for call in await store.pending_calls()],
+            [call.call_id for call in await store.open_questions()],
+            (await store.decided_call("k2")).status, await store.completed_call("k2"),
+            (await store.call("c4")).status, await store.call("c9"),
+        ]  # fmt: skip
+
+    issued, found = written_and_read(kind, write, read)
+    done = RecordedCall("c1", "pay", CALL.args, "k", "completed", "a\u2028b\x00")
+    assert issued == ["c1", "c2", "c3"]
+    assert found == [done, done, done, ["c3"], ["c2"], "unknown", None, "failed", None]
+
+
+@pytest.mark.requirement("O1")
+@BOTH
+def test_what_a_tool_does_to_its_arguments_is_not_on_record(kind):
+    async def write(store):
+        args = {"to": ["a"]}
+        await store.issue_call(ToolCall("c", "pay", args), "k")
+        args["to"].append("b")
+        (await store.call("c")).args["to"].append("c")
+
+    _, found = written_and_read(kind, write, lambda store: store.call("c"))
+    assert found.args == {"to": ["a"]}
+
+
+@pytest.mark.requirement("K2", "O1")
+@BOTH
+def test_requests_and_runs_are_what_became_of_them(kind):
+    async def write(store):
+        for name in ("one", "two", "three"):
+            await store.start_run(Run(f"run-{name}", name, "boot"), Request(name, f"do {name}", 1))
+        await store.complete_run(Run("run-one", "one", "boot"), "done")
+        await store.end_run(Run("run-two", "two", "boot"), "failed", "no budget")
+        await store.end_run(Run("run-three", "three", "boot"), "interrupted", "process_restart")
+        await store.start_run(Run("run-again", "one", "boot"), Request("one", "other words", 7))
+
+    async def read(store):
+        return (await store.request("one"), await store.request("nobody"), await store.last_run(),
+                await store.unfinished_requests())  # fmt: skip
+
+    _, found = written_and_read(kind, write, read)
+    assert found == (
+        Request("one", "do one", 7, "done"), None, (Run("run-again", "one", "boot"), "running"),
+        [Request("three", "do three", 1)],
+    )  # fmt: skip
+
+
+@pytest.mark.requirement("K2", "O1")
+@BOTH
+def test_a_rollback_is_for_good_and_no_message_id_is_given_twice(kind):
+    async def write(store):
+        for text in ("a", "b", "c"):
+            await store.add_message(Message("user", text), 1)
+            if text == "a":
+                await store.write_checkpoint(1, None, Budget())
+        before = [each.id for each in await store.messages()]
+        await store.roll_back_to((await store.latest_checkpoint()).last_msg_id)
+        await store.add_message(Message("user", "d"), 2)
+        return before
+
+    before, found = written_and_read(kind, write, lambda store: store.messages())
+    assert [each.message.content for each in found] == ["a", "d"]
+    assert found[0].id == before[0]
+    assert found[1].id > max(before)
 
 
 @pytest.mark.requirement("K4")
@@ -135,8 +264,9 @@ def test_a_stored_system_message_is_an_error(role):
 
 
 @pytest.mark.requirement("K4")
-def test_the_system_prompt_is_in_no_table_and_no_file(tmp_path):
-    home = Home(tmp_path, entry([step("act")]), system="SECRET-PROMPT")
+@BOTH
+def test_the_system_prompt_is_in_no_table_and_no_file(tmp_path, kind):
+    home = Home(tmp_path, entry([step("act")]), system="SECRET-PROMPT", store=kind)
     home.tools = [home.acting()]
 
     async def main():
@@ -154,11 +284,11 @@ def test_the_system_prompt_is_in_no_table_and_no_file(tmp_path):
 
 @pytest.mark.requirement("H1")
 @pytest.mark.requirement("H6")
+@BOTH
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.tuples(st.lists(MESSAGES, min_size=1, max_size=2), PLANS, BUDGETS), max_size=5))
-def test_every_version_stays_loadable_exactly_as_it_was(turns):
-    async def main():
-        store = await fresh()
+def test_every_version_stays_loadable_exactly_as_it_was(kind, turns):
+    async def write(store):
         said = []
         taken = []
         for number, (messages, plan, budget) in enumerate(turns, 1):
@@ -168,12 +298,16 @@ def test_every_version_stays_loadable_exactly_as_it_was(turns):
             taken.append(
                 (await store.write_checkpoint(number, plan, budget), list(said), plan, budget)
             )
-        loaded = [await store.load_version(version) for version, *_ in taken]
-        found = taken, loaded, await store.versions(), await store.load_version(len(taken) + 1)
-        await store.close()
-        return found
+            await store.add_message(Message("assistant", "half a turn"), number)
+            await store.roll_back_to((await store.latest_checkpoint()).last_msg_id)
+        return taken
 
-    taken, loaded, versions, beyond = play(main())
+    async def read(store):
+        versions = await store.versions()
+        loaded = [await store.load_version(version) for version in versions]
+        return loaded, versions, await store.load_version(len(versions) + 1)
+
+    taken, (loaded, versions, beyond) = written_and_read(kind, write, read)
     assert versions == list(range(1, len(turns) + 1))
     assert beyond is None
     for (version, said, plan, budget), snapshot in zip(taken, loaded, strict=True):
@@ -184,17 +318,16 @@ def test_every_version_stays_loadable_exactly_as_it_was(turns):
 
 
 @pytest.mark.requirement("H1")
-def test_versions_of_two_sessions_count_for_themselves_and_see_only_their_own(tmp_path):
+@BOTH
+def test_versions_of_two_sessions_count_for_themselves_and_see_only_their_own(tmp_path, kind):
     async def main():
         found = []
         for session in ("a", "b"):
-            store = await opened(tmp_path / "db", session)
-            await store.create_session("m", "p", "pad")
-            await store.add_message(Message("user", session), 1)
-            version = await store.write_checkpoint(1, None, Budget())
-            transcript = (await store.load_version(version)).transcript
-            found.append((version, [each.message.content for each in transcript]))
-            await store.close()
+            async with Place(kind, tmp_path, session).open() as store:
+                await store.add_message(Message("user", session), 1)
+                version = await store.write_checkpoint(1, None, Budget())
+                transcript = (await store.load_version(version)).transcript
+                found.append((version, [each.message.content for each in transcript]))
         return found
 
     assert play(main()) == [(1, ["a"]), (1, ["b"])]
@@ -245,9 +378,27 @@ def test_a_checkpoint_costs_the_same_however_long_the_transcript_is(tmp_path):
     assert max(size for _rows, size in written[1:]) <= 8 * 4120 + 32
 
 
+@pytest.mark.requirement("H1", "O1")
+def test_a_checkpoint_on_files_is_one_line_of_the_same_length_but_for_its_numbers(tmp_path):
+    path = tmp_path / "s.messages.jsonl"
+    sizes = []
+
+    async def main():
+        async with Place("files", tmp_path).open() as store:
+            for turn in range(1, 121):
+                await store.add_message(Message("user", "x" * 500), turn)
+                before = path.stat().st_size
+                await store.write_checkpoint(turn, Plan((Step("x" * 1000),)), Budget(turn))
+                sizes.append(path.stat().st_size - before)
+
+    play(main())
+    assert max(sizes[1:]) <= 220  # the plan is kept once
+
+
 @pytest.mark.requirement("H6")
-def test_plan_budget_and_time_stamps_come_back_in_the_next_life(tmp_path):
-    home = Home(tmp_path, entry([step("act")]), limit_tokens=10_000)
+@BOTH
+def test_plan_budget_and_time_stamps_come_back_in_the_next_life(tmp_path, kind):
+    home = Home(tmp_path, entry([step("act")]), limit_tokens=10_000, store=kind)
     home.tools = [home.acting()]
     plan = Plan((Step("a", done=True, postcondition="b", evidence="c"), Step("d")))
 
@@ -269,8 +420,9 @@ def test_plan_budget_and_time_stamps_come_back_in_the_next_life(tmp_path):
 
 
 @pytest.mark.requirement("H6")
-def test_a_session_has_its_own_scratchpad_and_finds_it_again(tmp_path):
-    one, other = Home(tmp_path, session="one"), Home(tmp_path, session="other")
+@BOTH
+def test_a_session_has_its_own_scratchpad_and_finds_it_again(tmp_path, kind):
+    one, other = (Home(tmp_path, session=name, store=kind) for name in ("one", "other"))
 
     async def main():
         async with one.life() as agent:

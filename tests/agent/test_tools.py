@@ -11,7 +11,7 @@ from reference_agent.calls import UNKNOWN_OUTCOME
 from reference_agent.ids import ids_from
 from reference_agent.messages import idempotency_key
 from reference_agent.tools import Tool, Toolbox
-from tests.agent.helpers import Death, Home, Watched, entry, play, step
+from tests.agent.helpers import Death, Home, Points, Watched, entry, play, step
 
 CALLS = "SELECT tool_name, status, result_text FROM tool_calls ORDER BY rowid"
 
@@ -268,6 +268,23 @@ def test_an_open_question_is_told_and_still_open_in_later_lives(tmp_path):
     assert home.names_told().count("surfaced") == 1
     say(home, "r2")
     assert [call.args for call in home.status.open_questions] == [{"n": 1}]
+    assert home.names_told().count("surfaced") == 1
+
+
+@pytest.mark.requirement("H4")
+def test_an_open_question_that_a_crash_kept_from_being_told_is_told_by_the_next_life(
+    tmp_path, monkeypatch
+):
+    # BUG found by `chaoskit run cadence-periodic --store files --plan sample --runs 500 --seed 1`.
+    home = Home(tmp_path, entry([step("act", n=1)]))
+    home.tools = [dying_once(home, after=True, mutating=True)]
+    say(home)
+    points = Points(monkeypatch)
+    points.at = lambda *at: home.die() if at == ("call.finish", "after") else None
+    say(home)
+    assert "surfaced" not in home.names_told()
+    points.at = lambda *_: None
+    say(home)
     assert home.names_told().count("surfaced") == 1
 
 
