@@ -33,6 +33,12 @@ def waiting(seed: int) -> dict[str, Any]:
     return {"requests": [*requests, second]}
 
 
+def http(seed: int) -> dict[str, Any]:
+    """One request that waits, and one that does not."""
+    work = waiting(seed)
+    return {"requests": [work["requests"][0], work["requests"][-1]]}
+
+
 SCENARIOS = {
     found.name: found
     for found in (
@@ -49,6 +55,14 @@ SCENARIOS = {
                           preload=("aiosqlite", "encodings.idna", "tenacity")),
             workload=payments.workload, services=(*SERVICES, Service(name="client")),
             invariants=(*LIKE_THE_UNDISTURBED, "status"), mutants=SESSION_MUTANTS, stores=STORES,
+        ),
+        Scenario(
+            name="http", summary="a client over HTTP: what it was told stays true, no event is missed",
+            target=Target(entry="scenarios.http_target:main",
+                          preload=("aiosqlite", "encodings.idna", "tenacity", "h11")),
+            workload=http, services=(*SERVICES, Service(name="client")),
+            invariants=(*LIKE_THE_UNDISTURBED, "tokens", "status", "told"), mutants=SESSION_MUTANTS,
+            stores=STORES,
         ),
     )
 }  # fmt: skip

@@ -1,0 +1,64 @@
+"""told: what a client was told over the wire stays true, and its stream of events has no hole.
+
+Verifies that every request that was accepted (ack `told`) is answered in the end, with the answer that was
+told; and that the events that a client saw (effect `remember` with the key `last-event`), however often it
+had to come back, are those of the log: in their order, none twice, none left out. Cannot see an event that
+came after the client left.
+
+Smallest history that breaks it: client remembers event 5, then event 3.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from chaoskit.model import Ack, Effect, History, Invariant, NothingToJudge, Probe, Violation, last
+
+OBSERVED = ("status.derived", "run.interrupted")
+
+
+def check(history: History) -> Iterator[Violation]:
+    told = list(history.of(Ack, "told"))
+    seen = [e.args["id"] for e in history.of(Effect) if e.key == "last-event" and "id" in e.args]
+    end = last(history.of(Probe, "end"))
+    if not told and not seen:
+        raise NothingToJudge
+    yield from _in_order(seen)
+    if end is not None:
+        events = [json.loads(line) for line in end.data["log"]]
+        yield from _without_a_hole(
+            seen, [event["seq"] for event in events if event["kind"] in OBSERVED]
+        )
+        for ack in told:
+            yield from _answered(ack, end.data["answers"])
+
+
+def _in_order(seen: list[int]) -> Iterator[Violation]:
+    for before, after in zip(seen, seen[1:], strict=False):
+        if after <= before:
+            yield Violation("repeated", f"event {after} came after event {before}")
+
+
+def _without_a_hole(seen: list[int], observed: list[int]) -> Iterator[Violation]:
+    newest = max(seen, default=0)
+    for missed in sorted({seq for seq in observed if seq <= newest} - set(seen)):
+        yield Violation("missed", f"event {missed} is in the log, and the client never saw it")
+    for unknown in sorted(set(seen) - set(observed)):
+        yield Violation("unknown", f"the client saw event {unknown}, which the log does not have")
+
+
+def _answered(ack: Ack, answers: dict[str, str | None]) -> Iterator[Violation]:
+    request, wanted = ack.data["request"], ack.data["answer"]
+    found = answers.get(request)
+    if found is None:
+        yield Violation("lost", f"{request} was accepted, and is not answered")
+    elif wanted is not None and found != wanted:
+        yield Violation("changed", f"{request} was answered {wanted!r}, and now {found!r}")
+
+
+INVARIANT = Invariant(
+    name="told",
+    summary="what a client was told over the wire stays true, and its events have no hole",
+    check=check,
+)
