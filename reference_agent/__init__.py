@@ -43,6 +43,8 @@ Who does what:
       +--> SessionStore (store): sessions, messages, token_usage, errors, checkpoints, plans;
       |    the journal: requests, runs, decisions, tool_calls
       +--> EventLog (log): one JSON line per event
+             |
+             +--> sessions: snapshot, resume tokens, status and interruptions, all read from these lines
 
 Every place where durable state changes announces itself (`points`), so that a harness can crash
 there. Nothing here knows of one.

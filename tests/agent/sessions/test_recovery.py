@@ -80,6 +80,16 @@ def test_each_run_of_an_older_boot_gets_its_end_not_only_the_latest(home, record
 
 
 @pytest.mark.requirement("O3")
+def test_a_run_of_this_boot_that_another_one_followed_may_still_be_at_work(home, record):
+    home.start(record, "run_2")
+    assert swept(home, record)[0] == ["boot.seen", "status.derived"]
+    assert record.open_runs == {"run_1": "boot_1", "run_2": "boot_1"}
+    record.append("run.completed", run_id="run_1")
+    assert record.open_runs == {"run_2": "boot_1"}
+    assert record.snapshot.run.end is None
+
+
+@pytest.mark.requirement("O3")
 def test_a_run_whose_boot_nobody_recorded_is_of_an_older_one(home):
     with home.open() as record:
         record.append("run.started", run_id="run_1", request_id="q")  # as the agent used to

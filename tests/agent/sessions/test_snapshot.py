@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -278,6 +279,30 @@ def test_a_snapshot_is_replaced_as_a_whole_or_not_at_all(home):
     file.save(old)
     assert file.load() == old
     assert not temporary.exists()
+
+
+@pytest.mark.requirement("O1")
+def test_a_snapshot_is_synced_before_it_gets_its_name_and_the_name_after(home, monkeypatch):
+    done = []
+    fsync, rename = os.fsync, Path.replace
+
+    def synced(fd):
+        done.append(("fsync", str(Path(f"/proc/self/fd/{fd}").readlink())))
+        fsync(fd)
+
+    def renamed(path, target):
+        done.append(("rename", str(path), str(target)))
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", renamed)
+    SnapshotFile(home.snapshot()).save(SessionSnapshot("s"))
+    name = str(home.snapshot())
+    assert done == [
+        ("fsync", f"{name}.tmp"),
+        ("rename", f"{name}.tmp", name),
+        ("fsync", str(home.path)),
+    ]
 
 
 @pytest.mark.requirement("O1")
