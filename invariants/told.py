@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 
 from chaoskit.model import Ack, Effect, History, Invariant, NothingToJudge, Probe, Violation, last
 
@@ -35,7 +36,7 @@ def check(history: History) -> Iterator[Violation]:
 
 
 def _in_order(seen: list[int]) -> Iterator[Violation]:
-    for before, after in zip(seen, seen[1:], strict=False):
+    for before, after in pairwise(seen):
         if after <= before:
             yield Violation("repeated", f"event {after} came after event {before}")
 

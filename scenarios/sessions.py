@@ -59,7 +59,9 @@ SCENARIOS = {
         Scenario(
             name="http", summary="a client over HTTP: what it was told stays true, no event is missed",
             target=Target(entry="scenarios.http_target:main",
-                          preload=("aiosqlite", "encodings.idna", "tenacity", "h11")),
+                          preload=("aiosqlite", "encodings.idna", "tenacity", "anyio._backends._asyncio",
+                                   "anyio.streams.tls", "httpcore2", "uvicorn.lifespan.off",
+                                   "uvicorn.protocols.http.h11_impl")),
             workload=http, services=(*SERVICES, Service(name="client")),
             invariants=(*LIKE_THE_UNDISTURBED, "tokens", "status", "told"), mutants=SESSION_MUTANTS,
             stores=STORES,
