@@ -73,4 +73,27 @@ AGENT_MUTANTS = (
             "acknowledges what a failing disk refused (fault disk)"),
 )  # fmt: skip
 
-SESSION_MUTANTS: tuple[Mutant, ...] = ()
+
+def _session_mutant(name: str, breaks: str, summary: str) -> Mutant:
+    patch = f"scenarios.session_mutations:{name.replace('-', '_')}"
+    return Mutant(name=name, summary=summary, breaks=breaks, patch=patch)
+
+
+SESSION_MUTANTS = (
+    _session_mutant("sweeps-twice", "single-interruption",
+                    "two sweeps record the same interruption"),
+    _session_mutant("swaps-precedence", "status",
+                    "a wait that a restart interrupted is reported as one that ran out"),
+    _session_mutant("stores-secrets", "tokens",
+                    "keeps the secret of a token instead of its hash (scenario waiting)"),
+    _session_mutant("consumes-in-memory", "tokens",
+                    "resumes before it is durable that the token is used up (scenario waiting)"),
+    _session_mutant("cancels-in-memory", "crash-equivalence",
+                    "a crash brings a superseded request back to life (scenario waiting)"),
+    _session_mutant("old-requests-cancel", "crash-equivalence",
+                    "an old request said again cancels the run that waits (scenario waiting)"),
+    _session_mutant("unsynced-snapshot", "snapshot",
+                    "renames a snapshot that is not synced: only a loss of power shows it, not on ext4"),
+    _session_mutant("ignores-last-event-id", "told",
+                    "a client that comes back gets all events again (scenario http)"),
+)  # fmt: skip

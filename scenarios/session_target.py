@@ -82,6 +82,7 @@ class Services:
 
     async def start(self) -> None:
         """Boot, and open the session: after that everything is recovered."""
+        self.life.probe("found", **found_in(self.life.directory))
         self.coordinator.boot()
         await self.coordinator.create(
             SESSION, title="payments", provider="scripted", model="scripted-1"
@@ -212,6 +213,16 @@ class Client:
 def given(outcome: Outcome) -> str:
     assert outcome.token, f"expected a token, found {outcome}"
     return outcome.token
+
+
+def found_in(directory: Path) -> dict[str, Any]:
+    """The snapshot and the length of the log, before anybody has touched either."""
+    snapshot = directory / f"{SESSION}.json"
+    log = directory / f"{SESSION}.messages.jsonl"
+    return {
+        "snapshot": snapshot.read_text(errors="replace") if snapshot.exists() else None,
+        "lines": log.read_bytes().count(b"\n") if log.exists() else 0,
+    }
 
 
 def log_of(directory: Path) -> list[str]:

@@ -9,9 +9,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from chaoskit.model import Scenario, Service, Target
+from chaoskit.model import Json, Scenario, Service, Target
 from scenarios import payments
 from scenarios.mutants import SESSION_MUTANTS
 from scenarios.payments import LIKE_THE_UNDISTURBED, SERVICES, STORES
@@ -39,32 +40,30 @@ def http(seed: int) -> dict[str, Any]:
     return {"requests": [work["requests"][0], work["requests"][-1]]}
 
 
+PRELOAD = ("aiosqlite", "encodings.idna", "tenacity")
+FOR_HTTP = ("anyio._backends._asyncio", "anyio.streams.tls", "httpcore2", "uvicorn.lifespan.off",
+            "uvicorn.protocols.http.h11_impl")  # fmt: skip
+
+
+def scenario(
+    name: str, summary: str, entry: str, workload: Callable[[int], Json], *invariants: str,
+    preload: tuple[str, ...] = (),
+) -> Scenario:  # fmt: skip
+    return Scenario(
+        name=name, summary=summary, target=Target(entry=entry, preload=(*PRELOAD, *preload)),
+        workload=workload, services=(*SERVICES, Service(name="client")), mutants=SESSION_MUTANTS,
+        invariants=(*LIKE_THE_UNDISTURBED, "status", "snapshot", *invariants), stores=STORES,
+    )  # fmt: skip
+
+
 SCENARIOS = {
     found.name: found
     for found in (
-        Scenario(
-            name="waiting", summary="waits for approvals: brought, superseded, too late, fought over",
-            target=Target(entry="scenarios.session_target:waiting",
-                          preload=("aiosqlite", "encodings.idna", "tenacity")),
-            workload=waiting, services=(*SERVICES, Service(name="client")),
-            invariants=(*LIKE_THE_UNDISTURBED, "tokens", "status"), mutants=SESSION_MUTANTS, stores=STORES,
-        ),
-        Scenario(
-            name="interrupted", summary="boots, boots again and sweeps: interrupted once, then taken up",
-            target=Target(entry="scenarios.session_target:interrupted",
-                          preload=("aiosqlite", "encodings.idna", "tenacity")),
-            workload=payments.workload, services=(*SERVICES, Service(name="client")),
-            invariants=(*LIKE_THE_UNDISTURBED, "status"), mutants=SESSION_MUTANTS, stores=STORES,
-        ),
-        Scenario(
-            name="http", summary="a client over HTTP: what it was told stays true, no event is missed",
-            target=Target(entry="scenarios.http_target:main",
-                          preload=("aiosqlite", "encodings.idna", "tenacity", "anyio._backends._asyncio",
-                                   "anyio.streams.tls", "httpcore2", "uvicorn.lifespan.off",
-                                   "uvicorn.protocols.http.h11_impl")),
-            workload=http, services=(*SERVICES, Service(name="client")),
-            invariants=(*LIKE_THE_UNDISTURBED, "tokens", "status", "told"), mutants=SESSION_MUTANTS,
-            stores=STORES,
-        ),
+        scenario("waiting", "waits for approvals: brought, superseded, too late, fought over",
+                 "scenarios.session_target:waiting", waiting, "tokens"),
+        scenario("interrupted", "boots, boots again and sweeps: interrupted once, then taken up",
+                 "scenarios.session_target:interrupted", payments.workload),
+        scenario("http", "a client over HTTP: what it was told stays true, no event is missed",
+                 "scenarios.http_target:main", http, "tokens", "told", preload=FOR_HTTP),
     )
 }  # fmt: skip

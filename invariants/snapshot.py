@@ -1,0 +1,38 @@
+"""snapshot: the file beside the log is whole whenever a life finds it, and never knows more than the log.
+
+Verifies what each life finds before it touches anything (probe `found`: the snapshot's text, the number of
+whole lines in the log). Cannot see a snapshot that is old: it is a cache, and may be.
+
+Smallest history that breaks it: probe found with half of a snapshot.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from chaoskit.model import History, Invariant, NothingToJudge, Probe, Violation
+
+
+def check(history: History) -> Iterator[Violation]:
+    probes = [probe for probe in history.of(Probe, "found") if probe.data["snapshot"] is not None]
+    if not probes:
+        raise NothingToJudge
+    for probe in probes:
+        try:
+            snapshot = json.loads(probe.data["snapshot"])
+        except ValueError:
+            yield Violation(
+                "torn", f"half of a snapshot was found: {probe.data['snapshot'][:40]!r}"
+            )
+            continue
+        if snapshot["last_seq"] > probe.data["lines"]:
+            yield Violation("ahead", f"the snapshot has read {snapshot['last_seq']} lines of a log of"
+                            f" {probe.data['lines']}")  # fmt: skip
+
+
+INVARIANT = Invariant(
+    name="snapshot",
+    summary="a snapshot that is found is whole, and knows no more than the log",
+    check=check,
+)
