@@ -26,7 +26,7 @@ ELSEWHERE = {
     "version-by-turn": {"scenario": "cadence-periodic"},
     "half-migration": {"scenario": "migration"},
     "cuts-the-log": {"store": "files"},
-    "refuses-torn-line": {"points": "syscalls", "plan": "sample", "runs": 60},
+    "refuses-torn-line": {"points": "syscalls", "plan": "sample", "runs": 60, "store": "files"},
     "claims-while-degraded": {"faults": ("disk",), "plan": "sample", "runs": 60},
 }
 MUTANTS = {m.name: m.breaks for m in registry.scenario("payments").mutants}
