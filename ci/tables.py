@@ -19,9 +19,18 @@ def table(title: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) ->
 def page() -> str:
     scenarios = [registry.scenario(name) for name in registry.names(registry.SCENARIOS)]
     invariants = [registry.invariant(name) for name in registry.names(registry.INVARIANTS)]
-    mutants = [(s.name, m.name, m.breaks, m.summary) for s in scenarios for m in s.mutants]
+    mutants = [
+        (s.name, m.name, m.breaks, m.summary)
+        for s in scenarios
+        for m in s.mutants
+        if not m.stores or set(m.stores) & set(s.stores)
+    ]
     lines = ["# What there is", "", "Made by `python ci/tables.py` from the registries."]
-    lines += table("Scenarios", ("name", "what it does"), [(s.name, s.summary) for s in scenarios])
+    lines += table(
+        "Scenarios",
+        ("name", "what it does", "stores"),
+        [(s.name, s.summary, ", ".join(s.stores)) for s in scenarios],
+    )
     lines += table(
         "Invariants", ("name", "what it demands"), [(i.name, i.summary) for i in invariants]
     )

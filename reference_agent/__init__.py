@@ -41,7 +41,7 @@ Who does what:
     Backlog (backlog): writes in their order, those that failed first of all
       |
       +--> SessionStore (store): sessions, messages, token_usage, errors, checkpoints, plans;
-      |    the journal: requests, runs, decisions, tool_calls
+      |    the journal: requests, runs, decisions, tool_calls; in SQLite, or as lines of the log
       +--> EventLog (log): one JSON line per event
              |
              +--> sessions: snapshot, resume tokens, status and interruptions, all read from these lines

@@ -25,7 +25,7 @@ from reference_agent.recovery import Recovery
 from reference_agent.screen import Screen
 from reference_agent.store import schema
 from reference_agent.store.database import Database
-from reference_agent.store.files import FilesStore
+from reference_agent.store.files import FilesStore, folded
 from reference_agent.store.lines import AnyLine, CheckpointWritten
 from reference_agent.store.protocol import SessionStore
 from reference_agent.store.records import RecordedCall, Run
@@ -342,6 +342,32 @@ def buffered_log() -> None:
 
 def reuses_seq() -> None:
     replace(EventLog, "_recover", lambda _self: [])
+
+
+def refuses_torn_line() -> None:
+    sound = log._parsed
+
+    def parsed(path: Any) -> tuple[Any, int]:
+        events, torn = sound(path)
+        if torn:
+            raise log.DamagedLog(f"{path}, line {len(events) + 1}: unfinished")
+        return events, torn
+
+    replace(log, "_parsed", parsed)
+
+
+def cuts_the_log() -> None:
+    """A rollback that is one of the whole file."""
+
+    async def roll_back_to(self: FilesStore, last_msg_id: int) -> None:
+        written = [e["seq"] for e in self._log.events if e["kind"] == "checkpoint.written"]
+        lines = self._log.path.read_bytes().splitlines(keepends=True)[: written[-1]]
+        os.ftruncate(self._log._fd, sum(map(len, lines)))
+        self._log._good_size = sum(map(len, lines))
+        del self._log.events[written[-1] :]
+        self._fold = folded(self._log.events, self._log.path)
+
+    replace(FilesStore, "roll_back_to", roll_back_to)
 
 
 def claims_while_degraded() -> None:

@@ -65,6 +65,12 @@ def failing_when_resumed(life: Life) -> None:
     persist(life, "append", "1")
 
 
+def failing_when_resumed_from_paper(life: Life) -> None:
+    if life.number and life.store == "paper":
+        raise RuntimeError("cannot read my own hand")
+    persist(life, "append", "1")
+
+
 def failing_always(life: Life) -> None:
     persist(life, "append", "1")
     raise RuntimeError("broken from the start")
@@ -111,7 +117,8 @@ def misspelt_phase(life: Life) -> None:
     sys.audit("persist.point", "append", "befor")
 
 
-def _scenario(entry: str, *services: Service, preload: tuple[str, ...] = ()) -> Scenario:
+def _scenario(entry: str, *services: Service, preload: tuple[str, ...] = (),
+              stores: tuple[str, ...] = ()) -> Scenario:  # fmt: skip
     return Scenario(
         name=entry,
         summary=entry,
@@ -119,6 +126,7 @@ def _scenario(entry: str, *services: Service, preload: tuple[str, ...] = ()) -> 
         workload=lambda seed: {"seed": seed},
         invariants=("recovers",),
         services=services,
+        stores=stores,
     )
 
 
@@ -128,6 +136,7 @@ SPENDING = _scenario("spending", Service(name="bank"))
 CHATTY = _scenario("chatty")
 HANGING = _scenario("hanging_when_resumed")
 FAILING = _scenario("failing_when_resumed")
+CHOOSING = _scenario("failing_when_resumed_from_paper", stores=("stone", "paper"))
 BROKEN = _scenario("failing_always")
 STRANGER = _scenario("killed_by_a_stranger")
 QUIET = _scenario("leaving_quietly")

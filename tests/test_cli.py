@@ -86,6 +86,26 @@ def test_several_scenarios_give_one_object_with_parts(chaoskit):
         (["run", "nowhere.py:SCENARIO"], "no file 'nowhere.py'"),
         (["run", f"{TARGETS}:NOT_A_SCENARIO"], "is a int, not a Scenario"),
         (["run", "payments", "--dir", "/dev/null/x"], "cannot write to the state directory"),
+        (
+            ["run", "payments", "--store", "file"],
+            "no store of payments 'file': did you mean 'files'?",
+        ),
+        (
+            ["run", "migration", "--store", "files"],
+            "no store of migration 'files' (there are: sqlite)",
+        ),
+        (
+            ["run", f"{TARGETS}:COUNTING", "--store", "x"],
+            "no store of counting 'x' (there are: none)",
+        ),
+        (
+            ["run", "payments", "--store", "files", "--mutant", "half-migration"],
+            "mutant 'half-migration' breaks only the store sqlite, and this is files",
+        ),
+        (
+            ["run", "payments", "--mutant", "cuts-the-log"],
+            "mutant 'cuts-the-log' breaks only the store files, and this is sqlite",
+        ),
         (["replay", "hello"], "expected a token that begins with 'ck1-'"),
         (["replay", "ck1-AAAA"], "the token is damaged"),
         (["list", "points"], "list points needs a scenario"),
@@ -122,6 +142,31 @@ def test_nothing_that_was_kept_before_is_lost_by_wrong_use(chaoskit, tmp_path):
     before = sorted(tmp_path.rglob("*"))
     chaoskit("run", "paymens")
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.requirement("O1")
+def test_a_store_is_chosen_printed_and_met_again(chaoskit, tmp_path):
+    choosing = ["run", f"{TARGETS}:CHOOSING", "--jobs", "1", "--json", "out.json"]
+    default = chaoskit(*choosing)
+    assert default.returncode == 0
+    assert default.stdout.splitlines()[0].endswith("--jobs 1 --store stone")
+    assert json.loads((tmp_path / "out.json").read_text())["store"] == "stone"
+    other = chaoskit(*choosing, "--store", "paper")
+    assert other.returncode == 1
+    assert json.loads((tmp_path / "out.json").read_text())["store"] == "paper"
+    again = chaoskit("replay", other.stdout.split()[-1])
+    assert "CHOOSING --store paper --seed 0" in again.stdout.replace("\n", "")
+    assert again.stdout.splitlines()[-1] == "recovers/failed: met again"
+
+
+def test_the_stores_of_a_scenario_are_listed(chaoskit):
+    lines = chaoskit("list", "scenarios").stdout.splitlines()
+    stores = {line.split()[0]: line.partition("(store: ")[2] for line in lines}
+    assert stores["payments"] == "sqlite, files)"
+    assert stores["migration"] == "sqlite)"
+    assert stores["store-jsonl"] == ""
+    mutants = chaoskit("list", "mutants", "payments").stdout
+    assert "(caught by prefix-log; store: files)" in mutants
 
 
 @pytest.mark.parametrize("what", ["scenarios", "invariants", "faults", "mutants"])

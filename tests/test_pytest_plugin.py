@@ -21,6 +21,13 @@ def test_fails(chaos):
 """
 
 
+CHOOSING = f"""
+def test_chooses(chaos):
+    chaos.run({f"{TARGETS}:CHOOSING"!r}, store="stone").assert_holds()
+    chaos.run({f"{TARGETS}:CHOOSING"!r}, store="paper").assert_violates("recovers")
+"""
+
+
 @pytest.fixture
 def project(pytester):
     pytester.makeini("[pytest]\naddopts = -p no:cacheprovider -m 'not stress'")
@@ -56,6 +63,12 @@ def test_the_seed_is_in_the_header(project):
     project.makepyfile(HOLDING)
     result = project.runpytest_subprocess("--chaos-seed", "42")
     result.stdout.fnmatch_lines(["chaoskit: --chaos-seed=42"])
+
+
+@pytest.mark.requirement("O1")
+def test_a_store_can_be_asked_for(project):
+    project.makepyfile(CHOOSING)
+    project.runpytest_subprocess().assert_outcomes(passed=1)
 
 
 @pytest.mark.requirement("C3")

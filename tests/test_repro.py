@@ -31,6 +31,7 @@ kills = st.builds(
         seed=st.integers(0, 2**63),
         schedule=st.builds(Schedule, st.lists(kills, max_size=4).map(tuple)),
         signature=st.text(),
+        store=st.none() | st.text(),
     )
 )
 def test_a_token_says_exactly_what_was_put_into_it(value):
@@ -41,6 +42,20 @@ def test_a_token_is_one_word_that_a_shell_leaves_alone():
     token = repro.encode(REPRO)
     assert all(character.isalnum() or character in "-_" for character in token)
     assert len(token) < 300
+
+
+def test_a_token_from_before_there_were_stores_means_the_default_one():
+    class Before(msgspec.Struct, kw_only=True):
+        version: str
+        scenario: str
+        mutant: str | None
+        seed: int
+        schedule: Schedule
+        signature: str
+
+    old = Before(**{name: getattr(REPRO, name) for name in Before.__struct_fields__})
+    assert repro.decode(repro.encode(old)) == REPRO
+    assert REPRO.store is None
 
 
 @pytest.mark.requirement("C3")

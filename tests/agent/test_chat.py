@@ -203,6 +203,27 @@ def test_a_resume_that_fails_leaves_the_chat_where_it_was(run):
     assert f"there is no session nobody in {run.state}" in problems[1]
 
 
+@pytest.mark.requirement("K7", "O1")
+@pytest.mark.parametrize("moment", ["run.start:after", "call.finish:before", "log.append:after"])
+def test_a_session_in_files_is_killed_shown_listed_and_resumed(run, moment):
+    files = ("--store", "files")
+    assert run("say", *files, "--new", "s1", "one").returncode == 0
+    killed = run("say", *files, "--request", "r", "s1", "two", killed_at=moment)
+    assert killed.returncode == -signal.SIGKILL
+    shown = run("show", *files, "s1").stdout
+    assert "[not answered yet: two]" in shown
+    assert "--store files --resume s1" in shown
+    assert run("sessions").stdout == "no sessions yet\n"
+    assert run("sessions", *files).stdout.startswith("s1  ")
+    done = run("chat", *files, "--resume", "s1", typed="/sessions\n/quit\n")
+    assert "finishing it now" in done.stdout
+    assert run.notes() == ["one", "two"]
+    assert not (run.state / "sessions.db").exists()
+    assert run("show", "s1").returncode == 1
+    wrong = run("say", "--new", "s1", "three")
+    assert "session s1 is in the store files" in wrong.stderr
+
+
 def test_status_help_and_sessions(run):
     run("say", "--new", "s1", "one")
     done = run("chat", "--resume", "s1", typed="/status\n/sessions\n/help\n")

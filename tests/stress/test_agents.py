@@ -31,6 +31,8 @@ ELSEWHERE = {
     "skips-hooks-on-resume": {"scenario": "hooks"},
     "ignores-cadence": {"scenario": "cadence-call"},
     "forgets-plan": {"scenario": "hooks"},
+    "cuts-the-log": {"store": "files"},
+    "refuses-torn-line": {"points": "syscalls", "plan": "sample", "runs": 60, "store": "files"},
     "claims-while-degraded": {"faults": ("disk",), "plan": "sample", "runs": 60},
 }
 MUTANTS = {m.name: m.breaks for m in registry.scenario("payments").mutants}

@@ -1,0 +1,79 @@
+"""The reference agent on files: what it is put through on SQLite, and the mutants that break it there."""
+
+import pytest
+
+from chaoskit import registry
+from tests.stress.test_agents import ELSEWHERE, POWER_ONLY, SCENARIOS
+
+pytestmark = [pytest.mark.stress, pytest.mark.requirement("O1")]
+
+ON_FILES = [name for name in SCENARIOS if "files" in registry.scenario(name).stores]
+MUTANTS = {
+    mutant.name: mutant.breaks
+    for mutant in registry.scenario("payments").mutants
+    if not mutant.stores or "files" in mutant.stores
+}
+
+
+# Here the log is the journal as well: a lost line is a lost decision before it is anything else.
+MUTANTS["acknowledges-before-sync"] = "model-calls"
+
+
+def test_only_the_upgrade_of_a_database_needs_one():
+    assert set(SCENARIOS) - set(ON_FILES) == {"migration"}
+
+
+@pytest.mark.parametrize("name", ON_FILES)
+def test_killed_before_and_after_every_point(chaos, name):
+    outcome = chaos.run(name, store="files")
+    outcome.assert_holds()
+    assert outcome.result.missed == 0
+
+
+@pytest.mark.parametrize("name", ON_FILES)
+def test_one_to_three_crashes_also_during_recovery(chaos, name):
+    outcome = chaos.run(name, store="files", plan="sample", runs=90)
+    outcome.assert_holds()
+    assert outcome.result.missed == 0
+
+
+@pytest.mark.parametrize("profile", ["ext4", "posix"])
+@pytest.mark.parametrize("name", ON_FILES)
+def test_nothing_acknowledged_is_lost_with_the_power(chaos, name, profile):
+    outcome = chaos.run(name, store="files", faults=("power",), profile=profile, runs=250)
+    outcome.assert_holds()
+    assert (
+        outcome.result.states >= 95
+    )  # one file, synced after each line: ext4 has no more for some
+
+
+@pytest.mark.parametrize("name", ON_FILES)
+def test_crashes_at_system_calls(chaos, name):
+    outcome = chaos.run(name, store="files", points="syscalls", plan="sample", runs=90)
+    outcome.assert_holds()
+    assert outcome.result.missed == 0
+
+
+@pytest.mark.requirement("K9")
+def test_no_error_of_the_disk_makes_it_claim_what_is_not_durable(chaos):
+    outcome = chaos.run("payments", store="files", faults=("disk",), plan="sample", runs=60)
+    outcome.assert_holds()
+    assert outcome.result.missed == 0
+
+
+@pytest.mark.requirement("C2")
+@pytest.mark.parametrize("name", [name for name in MUTANTS if name not in POWER_ONLY])
+def test_each_mutant_is_caught_by_the_invariant_meant_for_it(chaos, name):
+    options = {"scenario": "payments", "seed": 1, **ELSEWHERE.get(name, {}), "store": "files"}
+    chaos.run(mutant=name, **options).assert_violates(MUTANTS[name])
+
+
+@pytest.mark.requirement("C2")
+@pytest.mark.parametrize("name", [name for name in POWER_ONLY if name in MUTANTS])
+def test_what_only_a_loss_of_power_can_see(chaos, name):
+    chaos.run("payments", store="files", mutant=name, seed=1).assert_holds()
+    caught = chaos.run("payments", store="files", mutant=name, faults=("power",), runs=400, seed=1,
+                       profile=POWER_ONLY[name])  # fmt: skip
+    caught.assert_violates(MUTANTS[name])
+    hints = [line for witness in caught.result.witnesses for line in witness.hint]
+    assert any(line.startswith("missing: fsync of") for line in hints)
