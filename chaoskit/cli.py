@@ -10,7 +10,7 @@ import re
 import secrets
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import rich_click as click
@@ -19,9 +19,9 @@ from click.exceptions import Abort, Exit
 from chaoskit import __version__, campaign, doctor as machine, faults, registry, report, repro
 from chaoskit.bench import CannotTest
 from chaoskit.disk import interposer
-from chaoskit.model import Kill, Mutant, Repro, Scenario, Schedule, Verdict
+from chaoskit.model import Mutant, Repro, Scenario, Verdict
 from chaoskit.result import Result
-from chaoskit.settings import Settings
+from chaoskit.settings import Settings, settings_of
 from chaoskit.terminal import Terminal
 
 EXIT = {Verdict.HOLDS: 0, Verdict.VIOLATED: 1, Verdict.UNKNOWN: 3, Verdict.NOT_MEASURED: 3}
@@ -222,9 +222,7 @@ def replay(token: str, cold: bool, json_file: str | None) -> None:
     REPRO is the token from a `reproduce:` line.
     """
     wanted = repro.decode(token)
-    settings = Settings(scenario=wanted.scenario, seed=wanted.seed, store=wanted.store, cold=cold,
-                        mutant=wanted.mutant, points=points_of(wanted.schedule))  # fmt: skip
-    settings = registry.resolved(settings)
+    settings = registry.resolved(settings_of(wanted, cold=cold))
     terminal = Terminal(to_stderr=json_file == "-")
     terminal.console.print(_replay_header(wanted), soft_wrap=True, markup=False)
     result = campaign.replay(settings, wanted.schedule)
@@ -234,12 +232,6 @@ def replay(token: str, cold: bool, json_file: str | None) -> None:
     met = any(w.finding.signature == wanted.signature for w in result.witnesses)
     terminal.console.print(f"{wanted.signature}: {'met again' if met else 'not met'}")
     sys.exit(EXIT[result.verdict])
-
-
-def points_of(schedule: Schedule) -> Literal["named", "syscalls"]:
-    """Whether the disk has to be watched for these faults to strike."""
-    named = all(isinstance(f, Kill) and f.point.op is None for f in schedule.faults)
-    return "named" if named else "syscalls"
 
 
 def _replay_header(wanted: Repro) -> str:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from chaoskit.model import Profile
+from chaoskit.model import Kill, Profile, Repro
 
 SAMPLE_RUNS = 100
 POWER_STATES = 1000
@@ -64,3 +64,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if self.deadline is not None:
             words += ["--deadline", f"{self.deadline:g}"]
         return shlex.join(words)
+
+
+def settings_of(wanted: Repro, *, cold: bool = False) -> Settings:
+    """What a replay needs; the disk is watched only where these faults strike it."""
+    faults = wanted.schedule.faults
+    named = all(isinstance(fault, Kill) and fault.point.op is None for fault in faults)
+    return Settings(
+        scenario=wanted.scenario, seed=wanted.seed, store=wanted.store, mutant=wanted.mutant, cold=cold,
+        points="named" if named else "syscalls",
+    )  # fmt: skip

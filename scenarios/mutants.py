@@ -97,7 +97,7 @@ SESSION_MUTANTS = (
     _session_mutant("old-requests-cancel", "crash-equivalence",
                     "an old request said again cancels the run that waits (scenario waiting)"),
     _session_mutant("unsynced-snapshot", "snapshot",
-                    "renames a snapshot that is not synced: only a loss of power shows it, not on ext4"),
+                    "renames a snapshot that is not synced: only a loss of power shows it"),
     _session_mutant("ignores-last-event-id", "told",
                     "a client that comes back gets all events again (scenario http)"),
 )  # fmt: skip

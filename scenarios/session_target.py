@@ -56,6 +56,7 @@ class Services:
     """The coordinator of one boot, wired as a server would, with ids and secrets from the seed."""
 
     def __init__(self, life: Life) -> None:
+        life.probe("found", **found_in(life.directory))
         self.life = life
         self.clock = Clock(life)
         self.new_id = ids_from(f"{life.seed}/{life.number}")
@@ -82,7 +83,6 @@ class Services:
 
     async def start(self) -> None:
         """Boot, and open the session: after that everything is recovered."""
-        self.life.probe("found", **found_in(self.life.directory))
         self.coordinator.boot()
         await self.coordinator.create(
             SESSION, title="payments", provider="scripted", model="scripted-1"

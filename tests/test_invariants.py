@@ -206,6 +206,99 @@ VACUOUS = [
 ]
 
 
+def token_log(*kinds, request="A", result="yes"):
+    """Lines about one token; who consumed it, and with what."""
+    lines = [{"seq": n, "kind": f"token.{kind}", "token_id": "T", "request_id": request,
+              "result": result} for n, kind in enumerate(kinds, 1)]  # fmt: skip
+    return [json.dumps(line) + "\n" for line in lines]
+
+
+def token_end(*kinds, files=(), **more):
+    return Probe(
+        1, 0, "end", {"log": token_log(*kinds, **more), "files": list(files), "never": "secret_"}
+    )
+
+
+def resume(name="resumed", request="A", again=False):
+    data = {"token": "T", "request": request, "result": "yes", "again": again, "code": "revoked"}
+    return Ack(0, 0, name, data)
+
+
+def status(found, *events, boot="b1", now=10.0):
+    lines = [json.dumps({"seq": n, **event}) + "\n" for n, event in enumerate(events, 1)]
+    return Probe(0, 0, "status", {"status": found, "boot": boot, "now": now, "log": lines})
+
+
+def run_event(kind, **more):
+    return {"kind": f"run.{kind}", "run_id": "R", **more}
+
+
+BEGUN = run_event("started", boot_id="b1")
+WAIT = {**run_event("waiting", deadline_at="1970-01-01T00:01:00Z"), "resume_token_id": "T"}
+MINT = {"kind": "token.minted", "token_id": "T", "expires_at": "1970-01-01T00:01:00Z"}
+REVOKED = {"kind": "token.revoked", "token_id": "T"}
+RESTARTED = run_event("interrupted", reason="process_restart")
+LATE = run_event("interrupted", reason="wait_timeout")
+
+
+def told(answer=None, state="running"):
+    return Ack(0, 0, "told", {"request": "r", "state": state, "answer": answer})
+
+
+def saw(event):
+    return Effect(0, 0, "client", "remember", {"id": event}, "last-event", applied=False)
+
+
+def on_disk(text, lines=3):
+    return Probe(1, 0, "found", {"snapshot": text, "lines": lines})
+
+
+GOOD += [
+    ("tokens", [resume(), token_end("minted", "consumed")], ()),
+    ("tokens", [resume(), resume("refused", "B"), token_end("minted", "consumed")], ()),
+    ("tokens", [resume("refused"), token_end("minted", "revoked")], ()),
+    ("tokens", [resume(), resume(again=True), token_end("minted", "consumed", files=["hash"])], ()),
+    ("status", [status("idle")], ()),
+    ("status", [status("running", BEGUN)], ()),
+    ("status", [status("interrupted_startup", BEGUN, boot="b2")], ()),
+    ("status", [status("interrupted_startup", BEGUN, MINT, WAIT, RESTARTED, boot="b2")], ()),
+    ("status", [status("waiting", BEGUN, MINT, WAIT)], ()),
+    ("status", [status("interrupted_waiting", BEGUN, MINT, WAIT, now=61.0)], ()),
+    ("status", [status("interrupted_waiting", BEGUN, MINT, WAIT, REVOKED, LATE)], ()),
+    ("status", [status("running", BEGUN, MINT, WAIT, run_event("resumed"))], ()),
+    ("status", [status("idle", BEGUN, run_event("completed"), boot="b2")], ()),
+    ("told", [told(), told("yes"), end(answers={"r": "yes"})], ()),
+    ("told", [saw(1), saw(2), end(log=log("status.derived", "run.interrupted", "other"))], ()),
+    ("snapshot", [on_disk('{"last_seq": 3}')], ()),
+]
+BAD += [
+    ("tokens/doubled", [resume(), resume(request="B")], ()),
+    ("tokens/forgotten", [resume(), resume("refused", again=True)], ()),
+    ("tokens/used up", [token_end("minted", "revoked", "consumed")], ()),
+    ("tokens/used up", [token_end("minted", "consumed", "consumed")], ()),
+    ("tokens/lost", [resume(), token_end("minted")], ()),
+    ("tokens/changed", [resume(), token_end("minted", "consumed", result="no")], ()),
+    ("tokens/secret", [token_end("minted", files=["x secret_1 y"])], ()),
+    ("status/wrong", [status("running", BEGUN, boot="b2")], ()),
+    ("status/wrong", [status("interrupted_waiting", BEGUN, MINT, WAIT, RESTARTED, boot="b2")], ()),
+    ("status/wrong", [status("waiting", BEGUN, MINT, WAIT, now=61.0)], ()),
+    ("status/wrong", [status("waiting", BEGUN, WAIT)], ()),
+    ("told/repeated", [saw(5), saw(3)], ()),
+    ("told/missed", [saw(2), end(log=log("status.derived", "status.derived"))], ()),
+    ("told/unknown", [saw(1), end(log=log("other"))], ()),
+    ("told/lost", [told(), end(answers={})], ()),
+    ("told/changed", [told("yes"), end(answers={"r": "no"})], ()),
+    ("snapshot/torn", [on_disk('{"last_se')], ()),
+    ("snapshot/ahead", [on_disk('{"last_seq": 4}')], ()),
+]
+VACUOUS += [
+    ("tokens", [CRASH], ()),
+    ("status", [CRASH], ()),
+    ("told", [CRASH, end()], ()),
+    ("snapshot", [on_disk(None)], ()),
+]
+
+
 def check(name, events, baseline):
     history = History(tuple(events), tuple(baseline))
     return list(registry.invariant(name).check(history))

@@ -3,6 +3,7 @@
 import pytest
 
 from chaoskit import registry
+from tests.stress.helpers import assert_met_again
 
 pytestmark = pytest.mark.stress
 
@@ -82,7 +83,9 @@ def test_no_error_of_the_disk_makes_it_claim_what_is_not_durable(chaos, name):
 @pytest.mark.parametrize("name", [name for name in MUTANTS if name not in POWER_ONLY])
 def test_each_mutant_is_caught_by_the_invariant_meant_for_it(chaos, name):
     options = {"scenario": "payments", "seed": 1, **ELSEWHERE.get(name, {})}
-    chaos.run(mutant=name, **options).assert_violates(MUTANTS[name])
+    caught = chaos.run(mutant=name, **options)
+    caught.assert_violates(MUTANTS[name])
+    assert_met_again(caught.result.witnesses[0])
 
 
 @pytest.mark.requirement("C2")
@@ -94,3 +97,4 @@ def test_what_only_a_loss_of_power_can_see(chaos, name):
     caught.assert_violates(MUTANTS[name])
     hints = [line for witness in caught.result.witnesses for line in witness.hint]
     assert any(line.startswith("missing: fsync of") for line in hints)
+    assert_met_again(caught.result.witnesses[0])

@@ -1,0 +1,17 @@
+"""What several stress tests need."""
+
+from chaoskit import registry, repro
+from chaoskit.bench import open_bench, undisturbed
+from chaoskit.settings import settings_of
+
+
+def assert_met_again(witness, times=20):
+    """A replay of its token gives the same finding, however often."""
+    wanted = repro.decode(witness.token)
+    with open_bench(registry.resolved(settings_of(wanted))) as (bench, _):
+        baseline = undisturbed(bench)
+        if not wanted.schedule.faults:  # it is there without any
+            return
+        for _ in range(times):
+            found = bench.judge(wanted.schedule, baseline.history.events).judgement.findings
+            assert [f for f in found if f.signature == wanted.signature] == [witness.finding]

@@ -1,0 +1,73 @@
+"""Waits, tokens, boots and HTTP: the services around the agent, on both stores, and what breaks them."""
+
+import pytest
+
+from chaoskit import registry
+from tests.stress.helpers import assert_met_again
+
+pytestmark = pytest.mark.stress
+
+SCENARIOS = ["waiting", "interrupted", "http"]
+STORES = ["sqlite", "files"]
+WAITING = {"scenario": "waiting", "shard": (0, 4)}  # a fourth of its points has them all
+MUTANTS = {
+    "sweeps-twice": {"scenario": "interrupted", "shard": (0, 4)},
+    "swaps-precedence": WAITING,
+    "stores-secrets": WAITING,
+    "consumes-in-memory": WAITING,
+    "cancels-in-memory": WAITING,
+    "old-requests-cancel": WAITING,
+    "unsynced-snapshot": {"scenario": "interrupted", "faults": ("power",), "runs": 150},
+    "ignores-last-event-id": {"scenario": "http", "shard": (0, 8)},
+}
+BROKEN = {mutant.name: mutant.breaks for mutant in registry.scenario("waiting").mutants}
+needs = pytest.mark.requirement
+
+
+@needs("O2", "O3", "O5", "O7")
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize(("name", "parts"), [("waiting", 4), ("interrupted", 1), ("http", 4)])
+def test_killed_before_and_after_every_point(chaos, name, parts, store):
+    outcome = chaos.run(name, store=store, shard=(0, parts))
+    outcome.assert_holds()
+    assert outcome.result.missed == 0
+
+
+@needs("O3", "O4")
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_one_to_three_crashes_also_during_recovery(chaos, name, store):
+    outcome = chaos.run(name, store=store, plan="sample", runs=40)
+    outcome.assert_holds()
+    assert outcome.result.missed == 0
+
+
+@needs("O1", "O5")
+@pytest.mark.parametrize("profile", ["ext4", "posix"])
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_nothing_acknowledged_is_lost_with_the_power(chaos, name, store, profile):
+    outcome = chaos.run(name, store=store, faults=("power",), profile=profile, runs=120)
+    outcome.assert_holds()
+    assert outcome.result.states >= 95
+
+
+@needs("O1")
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_crashes_at_system_calls(chaos, name, store):
+    outcome = chaos.run(name, store=store, points="syscalls", plan="sample", runs=40)
+    outcome.assert_holds()
+    assert outcome.result.missed == 0
+
+
+def test_every_mutant_is_tried():
+    assert set(MUTANTS) == set(BROKEN)
+
+
+@needs("C2")
+@pytest.mark.parametrize("name", MUTANTS)
+def test_each_mutant_is_caught_by_the_invariant_meant_for_it(chaos, name):
+    caught = chaos.run(mutant=name, seed=1, **MUTANTS[name])
+    caught.assert_violates(BROKEN[name])
+    assert_met_again(caught.result.witnesses[0])
