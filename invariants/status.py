@@ -1,9 +1,11 @@
 """status: the derived status is what the log, the boot and the time say, whenever anybody looks.
 
-Verifies each reported status (probe `status`) by deriving it again, from the lines of the log alone and
-with rules of its own. Cannot see a status that nobody asked for.
+Verifies each reported status (probe `status`) by deriving it again, with rules of its own, from the lines
+that the log had then: they are still there in the end, because it only grows. Cannot see a status that
+nobody asked for.
 
-Smallest history that breaks it: a log with `run.started` of boot A, probe status `running` in boot B.
+Smallest history that breaks it: probe status `running` in boot B, end with a log in which a run of boot A
+was started before that.
 """
 
 from __future__ import annotations
@@ -13,18 +15,19 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from chaoskit.model import History, Invariant, NothingToJudge, Probe, Violation
+from chaoskit.model import History, Invariant, NothingToJudge, Probe, Violation, last
 
 ENDS = {"run.completed", "run.failed", "run.cancelled"}
 
 
 def check(history: History) -> Iterator[Violation]:
     probes = list(history.of(Probe, "status"))
-    if not probes:
+    end = last(history.of(Probe, "end"))
+    if not probes or end is None:
         raise NothingToJudge
+    events = [json.loads(line) for line in end.data["log"]]
     for probe in probes:
-        events = [json.loads(line) for line in probe.data["log"]]
-        wanted = expected(events, probe.data["boot"], probe.data["now"])
+        wanted = expected(events[: probe.data["lines"]], probe.data["boot"], probe.data["now"])
         if probe.data["status"] != wanted:
             yield Violation("wrong", f"the status is {probe.data['status']}, the log says {wanted}")
 

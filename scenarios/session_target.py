@@ -98,7 +98,7 @@ class Services:
         now = self.clock()
         view = self.coordinator.look(session)
         self.life.probe(
-            "status", status=view.status, boot=self.boot, now=now, log=log_of(self.life.directory)
+            "status", status=view.status, boot=self.boot, now=now, lines=len(session.record.events)
         )
 
     async def finish(self) -> None:

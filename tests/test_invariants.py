@@ -226,7 +226,8 @@ def resume(name="resumed", request="A", again=False):
 
 def status(found, *events, boot="b1", now=10.0):
     lines = [json.dumps({"seq": n, **event}) + "\n" for n, event in enumerate(events, 1)]
-    return Probe(0, 0, "status", {"status": found, "boot": boot, "now": now, "log": lines})
+    probe = Probe(0, 0, "status", {"status": found, "boot": boot, "now": now, "lines": len(lines)})
+    return [probe, end(log=[*lines, *log("later")])]
 
 
 def run_event(kind, **more):
@@ -258,15 +259,15 @@ GOOD += [
     ("tokens", [resume(), resume("refused", "B"), token_end("minted", "consumed")], ()),
     ("tokens", [resume("refused"), token_end("minted", "revoked")], ()),
     ("tokens", [resume(), resume(again=True), token_end("minted", "consumed", files=["hash"])], ()),
-    ("status", [status("idle")], ()),
-    ("status", [status("running", BEGUN)], ()),
-    ("status", [status("interrupted_startup", BEGUN, boot="b2")], ()),
-    ("status", [status("interrupted_startup", BEGUN, MINT, WAIT, RESTARTED, boot="b2")], ()),
-    ("status", [status("waiting", BEGUN, MINT, WAIT)], ()),
-    ("status", [status("interrupted_waiting", BEGUN, MINT, WAIT, now=61.0)], ()),
-    ("status", [status("interrupted_waiting", BEGUN, MINT, WAIT, REVOKED, LATE)], ()),
-    ("status", [status("running", BEGUN, MINT, WAIT, run_event("resumed"))], ()),
-    ("status", [status("idle", BEGUN, run_event("completed"), boot="b2")], ()),
+    ("status", status("idle"), ()),
+    ("status", status("running", BEGUN), ()),
+    ("status", status("interrupted_startup", BEGUN, boot="b2"), ()),
+    ("status", status("interrupted_startup", BEGUN, MINT, WAIT, RESTARTED, boot="b2"), ()),
+    ("status", status("waiting", BEGUN, MINT, WAIT), ()),
+    ("status", status("interrupted_waiting", BEGUN, MINT, WAIT, now=61.0), ()),
+    ("status", status("interrupted_waiting", BEGUN, MINT, WAIT, REVOKED, LATE), ()),
+    ("status", status("running", BEGUN, MINT, WAIT, run_event("resumed")), ()),
+    ("status", status("idle", BEGUN, run_event("completed"), boot="b2"), ()),
     ("told", [told(), told("yes"), end(answers={"r": "yes"})], ()),
     ("told", [saw(1), saw(2), end(log=log("status.derived", "run.interrupted", "other"))], ()),
     ("snapshot", [on_disk('{"last_seq": 3}')], ()),
@@ -279,10 +280,10 @@ BAD += [
     ("tokens/lost", [resume(), token_end("minted")], ()),
     ("tokens/changed", [resume(), token_end("minted", "consumed", result="no")], ()),
     ("tokens/secret", [token_end("minted", files=["x secret_1 y"])], ()),
-    ("status/wrong", [status("running", BEGUN, boot="b2")], ()),
-    ("status/wrong", [status("interrupted_waiting", BEGUN, MINT, WAIT, RESTARTED, boot="b2")], ()),
-    ("status/wrong", [status("waiting", BEGUN, MINT, WAIT, now=61.0)], ()),
-    ("status/wrong", [status("waiting", BEGUN, WAIT)], ()),
+    ("status/wrong", status("running", BEGUN, boot="b2"), ()),
+    ("status/wrong", status("interrupted_waiting", BEGUN, MINT, WAIT, RESTARTED, boot="b2"), ()),
+    ("status/wrong", status("waiting", BEGUN, MINT, WAIT, now=61.0), ()),
+    ("status/wrong", status("waiting", BEGUN, WAIT), ()),
     ("told/repeated", [saw(5), saw(3)], ()),
     ("told/missed", [saw(2), end(log=log("status.derived", "status.derived"))], ()),
     ("told/unknown", [saw(1), end(log=log("other"))], ()),
