@@ -164,11 +164,9 @@ class Api:
         name = name_in(request)
         request_id = body.request_id or self._new_id("req")
         accepted = await self._coordinator.post(name, body.content, request_id)
-        if accepted.state != "running":
-            return answer(accepted)
-        if not body.wait:
-            return answer(accepted, 202)
-        return answer(await self._told(request, name, request_id) or accepted)
+        if body.wait:
+            return answer(await self._told(request, name, request_id) or accepted)
+        return answer(accepted, 202 if accepted.state == "running" else 200)
 
     async def outcome(self, request: Request) -> Response:
         request_id = request.path_params["request_id"]
