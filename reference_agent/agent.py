@@ -190,8 +190,9 @@ class Agent:
         """Make durable what waits for the disk to work again; whether nothing waits any more."""
         return await self._backlog.catch_up()
 
-    async def close(self) -> None:
-        await self.catch_up()
+    async def close(self, *, catch_up: bool = True) -> None:
+        if catch_up:
+            await self.catch_up()
         await self._store.close()
         if self._lock:
             self._events.close()
@@ -240,10 +241,12 @@ class Agent:
 
     async def recall(self, request_id: str) -> str | None:
         """The answer of a request that has one; Cancelled if nobody wants it any more."""
-        if request_id in self._cancelled:
-            raise Cancelled(self._cancelled[request_id])
         known = await self._store.request(request_id)
-        return self._ended.get(request_id) or (known.answer if known else None)
+        answer = self._ended.get(request_id) or (known.answer if known else None)
+        # An answer that was already on its way when it was cancelled has been told.
+        if answer is None and request_id in self._cancelled:
+            raise Cancelled(self._cancelled[request_id])
+        return answer
 
     async def resume(self, watch: Watcher | None = None) -> str | None:
         """Fulfil what was accepted and not yet answered (G1); the last answer, if there was one."""

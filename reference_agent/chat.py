@@ -27,10 +27,9 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from reference_agent import config as settings, logs
+from reference_agent import logs
 from reference_agent.agent import Agent, GaveUp
 from reference_agent.ids import random_id
 from reference_agent.screen import Screen, call_shown, complain, shortened, tell
@@ -41,6 +40,7 @@ from reference_agent.setup import (
     Setup,
     checked_id,
     explained,
+    log_to,
     open_session,
     set_up,
     stored,
@@ -75,7 +75,7 @@ class Chat:
         session = secrets.token_hex(4)
         with explained(self._setup.directory):
             self._setup.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._agent = self._run(open_session(self._setup, session, self._screen))
+            self._agent = self._run(open_session(self._setup, session, self._screen.hear))
         self._session = session
         tell(f"session {session}")
         tell(f"to resume it: {self._setup.line_to_resume(session)}")
@@ -137,7 +137,7 @@ class Chat:
         with explained(self._setup.directory):
             todo = self._run(stored(self._setup, session)).unfinished
             if session != self._session:
-                agent = self._run(open_session(self._setup, session, self._screen))
+                agent = self._run(open_session(self._setup, session, self._screen.hear))
                 self._leave()
                 self._agent, self._session = agent, session
         assert self._agent is not None
@@ -244,8 +244,7 @@ def run(options: Namespace) -> int:
     try:
         with ExitStack() as stack:
             setup = set_up(options)
-            if options.log:
-                _log_to(stack, options.log, setup.config)
+            log_to(stack, options.log, setup.config)
             runner = stack.enter_context(asyncio.Runner())
             with explained(setup.directory):
                 commands[options.command](setup, options, runner)
@@ -259,16 +258,6 @@ def run(options: Namespace) -> int:
         complain(f"internal error: {type(error).__name__}: {error} (--log FILE has the details)")
         return FAILED
     return 0
-
-
-def _log_to(stack: ExitStack, path: str, config: settings.Config) -> None:
-    try:
-        file = Path(path).open("a", encoding="ascii", buffering=1)  # noqa: SIM115 - the stack closes it
-    except OSError as error:
-        raise Problem(f"--log {path}: {error.strerror}") from None
-    stack.enter_context(file)
-    names = config.log_secret_names
-    stack.enter_context(logs.written_to(file, level=config.log_level, secret_names=names))
 
 
 def _chat(setup: Setup, options: Namespace, runner: asyncio.Runner) -> None:

@@ -73,10 +73,26 @@ def _parser() -> argparse.ArgumentParser:
         "--host", default="127.0.0.1", metavar="ADDRESS",
         help="where to listen (127.0.0.1: this machine only; there is no login)",
     )  # fmt: skip
-    serve.add_argument("--port", type=int, default=8420, help="0 for any that is free (8420)")
-    serve.add_argument("--sweep", type=float, default=1.0, metavar="SECONDS",
+    serve.add_argument("--port", type=_port, default=8420, help="0 for any that is free (8420)")
+    serve.add_argument("--sweep", type=_seconds, default=1.0, metavar="SECONDS",
                        help="how often deadlines are looked at (1)")  # fmt: skip
     return parser
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"expected 0 to 65535, found {text!r}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected seconds, more than 0, found {text!r}")
+    return seconds
 
 
 def _place() -> argparse.ArgumentParser:

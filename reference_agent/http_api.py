@@ -1,47 +1,70 @@
 """The HTTP API: translates requests into calls of the coordinator, and its answers into JSON.
 
-    POST /sessions                      {"id"?, "title"?}                    201 the session
+    POST /sessions                      {"id"?, "title"?}                    201 it is there, new or not
     GET  /sessions                                                           200 all of them
     GET  /sessions/ID                                                        200 with its messages
     GET  /sessions/ID/status                                                 200 derived, never stored
     POST /sessions/ID/messages          {"content", "request_id"?, "wait"?}  202 accepted | 200 outcome
     GET  /sessions/ID/requests/REQUEST                                       200 its outcome
-    POST /sessions/ID/resume            {"token", "result", "request_id"?}   202 resumed, once
+    POST /sessions/ID/resume            {"token", "result", "request_id"?}   202 goes on, once
     POST /sessions/ID/token                                                  200 a new token, once
     POST /sessions/ID/continue                                               202 what was interrupted
     POST /sessions/ID/cancel                                                 200 the outcome
     GET  /sessions/ID/events            Last-Event-ID                        200 text/event-stream
 
-What is wrong comes back as {"error": {"code", "message"}}, and nothing was done. 202 means durable: a
-kill right after it loses nothing. `request_id` makes a repeat safe; without one, a repeat is a new
-request. An event's id is its seq in the session's log, so that a client that comes back with
-`Last-Event-ID` misses nothing, also across a restart.
+What is wrong comes back as {"error": {"code", "message"}}, and nothing was done; after 503 the same may
+be said again under the same id. 202 means durable: a kill right after it loses nothing. `request_id` makes
+a repeat safe; without one, a repeat is a new request. An event's id is its seq in the session's log, so
+that a client that comes back with `Last-Event-ID` misses nothing, also across a restart.
+
+There is no login. A web page that somebody looks at on this machine is refused by its `Origin`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from http import HTTPStatus
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from reference_agent.coordinator import Busy, Coordinator, NotDurable, NothingToDo, View
+from reference_agent.backlog import FAILURES
+from reference_agent.coordinator import (
+    Busy,
+    Coordinator,
+    NotDurable,
+    NothingToDo,
+    Outcome,
+    Stopping,
+    View,
+)
 from reference_agent.ids import BadSessionId, NewId
 from reference_agent.lock import SessionBusy
+from reference_agent.log import DamagedLog
 from reference_agent.logs import get_logger
+from reference_agent.sessions.artifacts import Damaged
 from reference_agent.sessions.record import UnknownSession
 from reference_agent.sessions.tokens import TokenRefused
+from reference_agent.store import WrongStore
+from reference_agent.store.database import CorruptStore, NewerStore
 
 log = get_logger(__name__)
 LARGEST_BODY = 1 << 20
 T = TypeVar("T")
+RequestId = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+# What is wrong with one session must not hide the others.
+UNREADABLE = (SessionBusy, DamagedLog, Damaged, CorruptStore, NewerStore, WrongStore, *FAILURES)
 
 
 class Create(msgspec.Struct, forbid_unknown_fields=True):
@@ -50,15 +73,15 @@ class Create(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Post(msgspec.Struct, forbid_unknown_fields=True):
-    content: str
-    request_id: str | None = None
+    content: Annotated[str, msgspec.Meta(min_length=1)]
+    request_id: RequestId | None = None
     wait: bool = False
 
 
 class Resume(msgspec.Struct, forbid_unknown_fields=True):
     token: str
     result: str
-    request_id: str | None = None
+    request_id: RequestId | None = None
 
 
 class Problem(Exception):
@@ -77,14 +100,28 @@ def application(coordinator: Coordinator, new_id: NewId, *, provider: str, model
         Route(one, api.read, methods=["GET"]),
         Route(f"{one}/status", api.status, methods=["GET"]),
         Route(f"{one}/messages", api.post, methods=["POST"]),
-        Route(f"{one}/requests/{{request_id}}", api.outcome, methods=["GET"]),
+        Route(f"{one}/requests/{{request_id:path}}", api.outcome, methods=["GET"]),
         Route(f"{one}/resume", api.resume, methods=["POST"]),
         Route(f"{one}/token", api.rotate, methods=["POST"]),
         Route(f"{one}/continue", api.go_on, methods=["POST"]),
         Route(f"{one}/cancel", api.cancel, methods=["POST"]),
         Route(f"{one}/events", api.events, methods=["GET"]),
     ]
-    return Starlette(routes=routes, exception_handlers=HANDLERS)
+    middleware = [Middleware(NoForeignPages)]
+    return Starlette(routes=routes, exception_handlers=HANDLERS, middleware=middleware)
+
+
+class NoForeignPages:
+    """A browser would send what any page tells it to; it says whose page that was, and none is ours."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._app
+        if scope["type"] == "http" and "origin" in Headers(scope=scope):
+            app = problem(403, "foreign_origin", "expected no Origin: no web page may use this")
+        await app(scope, receive, send)
 
 
 class Api:
@@ -96,15 +133,22 @@ class Api:
 
     async def create(self, request: Request) -> Response:
         body = await decoded(request, Create)
-        name = body.id or self._new_id("sess")
+        name = self._new_id("sess") if body.id is None else body.id
         view = await self._coordinator.create(
             name, title=body.title, provider=self._provider, model=self._model
         )
         return answer(described(view), 201)
 
     async def listed(self, _request: Request) -> Response:
-        sessions = [await self._coordinator.session(name) for name in self._coordinator.names()]
-        return answer({"sessions": [described(self._coordinator.look(each)) for each in sessions]})
+        sessions: list[dict[str, Any]] = []
+        for name in self._coordinator.names():
+            try:
+                sessions.append(described(await self._coordinator.glance(name)))
+            except UnknownSession:
+                pass  # a crash came before its first line
+            except UNREADABLE as error:
+                sessions.append({"id": name, "error": str(error)})
+        return answer({"sessions": sessions})
 
     async def read(self, request: Request) -> Response:
         view = await self._coordinator.read(name_in(request))
@@ -121,18 +165,24 @@ class Api:
         request_id = body.request_id or self._new_id("req")
         accepted = await self._coordinator.post(name, body.content, request_id)
         if body.wait:
-            return answer(await self._coordinator.outcome(name, request_id) or accepted)
+            return answer(await self._told(request, name, request_id) or accepted)
         return answer(accepted, 202 if accepted.state == "running" else 200)
 
     async def outcome(self, request: Request) -> Response:
         request_id = request.path_params["request_id"]
-        found = await self._coordinator.outcome(name_in(request), request_id)
+        found = await self._told(request, name_in(request), request_id)
         if found is None:
             raise Problem(
                 404, "unknown_request",
-                f"no request {request_id[:80]!r} in this boot: post it again under the same id",
+                f"nothing goes on for a request {request_id[:80]!r}, and it has no outcome:"
+                " continue, or post it again under the same id",
             )  # fmt: skip
         return answer(found)
+
+    async def _told(self, request: Request, name: str, request_id: str) -> Outcome | None:
+        """The outcome, to somebody who is still there: a token is told once."""
+        await while_there(request, self._coordinator.ended(name, request_id))
+        return await self._coordinator.outcome(name, request_id)
 
     async def resume(self, request: Request) -> Response:
         body = await decoded(request, Resume)
@@ -148,7 +198,11 @@ class Api:
         return answer(await self._coordinator.go_on(name_in(request)), 202)
 
     async def cancel(self, request: Request) -> Response:
-        return answer(await self._coordinator.cancel(name_in(request)))
+        name = name_in(request)
+        done = await self._coordinator.cancel(name)
+        if done.state != "running":
+            return answer(done)
+        return answer(await self._told(request, name, done.request_id) or done)
 
     async def events(self, request: Request) -> Response:
         name = name_in(request)
@@ -182,6 +236,24 @@ def last_seen(request: Request, newest: int) -> int:
             400, "bad_event_id", f"Last-Event-ID: expected a number, found {given[:40]!r}"
         )
     return min(int(given), newest)
+
+
+async def while_there(request: Request, work: Coroutine[Any, Any, None]) -> None:
+    """Wait, as long as there is somebody to tell."""
+    wait, leave = asyncio.create_task(work), asyncio.create_task(_gone(request))
+    try:
+        await asyncio.wait({wait, leave}, return_when=asyncio.FIRST_COMPLETED)
+        if not wait.done():
+            raise ClientDisconnect
+        wait.result()
+    finally:
+        wait.cancel()
+        leave.cancel()
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 async def decoded(request: Request, kind: type[T]) -> T:
@@ -230,13 +302,18 @@ async def _token(_request: Request, error: Exception) -> Response:
     return problem(409 if gone else 403, f"token_{error.code}", str(error))
 
 
-async def _http(_request: Request, error: Exception) -> Response:
+async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return problem(error.status_code, "http", f"{error.detail}: see the list of what there is")
+    code = HTTPStatus(error.status_code).name.lower()  # not_found, method_not_allowed
+    response = problem(
+        error.status_code, code, f"{error.detail}: {request.method} {request.url.path[:80]}"
+    )
+    response.headers.update(error.headers or {})
+    return response
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
-    log.error("http.failed", path=request.url.path, error=f"{type(error).__name__}: {error}")
+    log.error("http.failed", path=request.url.path, error=error)
     return problem(500, "internal", f"{type(error).__name__}: see the server's log")
 
 
@@ -250,6 +327,10 @@ HANDLERS: dict[Any, Handler] = {
     Busy: refused(409, "busy"),
     NothingToDo: refused(409, "nothing_to_do"),
     NotDurable: refused(503, "not_durable"),
-    ClientDisconnect: refused(400, "disconnected"),
+    Stopping: refused(503, "stopping"),
+    ClientDisconnect: refused(400, "disconnected"),  # nobody hears it
+    WrongStore: refused(409, "wrong_store"),
+    **dict.fromkeys((DamagedLog, Damaged, CorruptStore, NewerStore), refused(500, "damaged")),
+    **dict.fromkeys(FAILURES, refused(503, "not_durable")),
     Exception: _unexpected,
 }

@@ -6,31 +6,34 @@ The boot sweep has finished before the socket listens: nobody is ever told the s
 from __future__ import annotations
 
 import asyncio
-import sys
+import signal
+import socket
 from argparse import Namespace
-from contextlib import suppress
-from pathlib import Path
+from contextlib import ExitStack, closing, suppress
+from ipaddress import ip_address
 
-from reference_agent import logs
 from reference_agent.agent import Agent, Listener
 from reference_agent.calls import Results
 from reference_agent.coordinator import Coordinator
 from reference_agent.ids import random_id, system_clock
-from reference_agent.notes import ASK, Notes
+from reference_agent.notes import ASK
+from reference_agent.screen import complain, tell
 from reference_agent.sessions.record import SessionRecord
 from reference_agent.sessions.recovery_manager import BootReport, RecoveryManager
-from reference_agent.setup import Problem, Setup, agent_options, explained, set_up
+from reference_agent.setup import Problem, Setup, explained, log_to, open_session, set_up
 
-log = logs.get_logger(__name__)
 PATIENCE = 3  # seconds that open streams get when the server stops
 
 
 def run(options: Namespace) -> int:
     try:
-        with explained(Path(options.state or ".")):
-            asyncio.run(_serve(options, set_up(options)))
+        with ExitStack() as stack:
+            setup = set_up(options)
+            log_to(stack, options.log, setup.config)
+            with explained(setup.directory):
+                asyncio.run(_serve(options, setup))
     except Problem as problem:
-        sys.stderr.write(f"reference-agent: {problem}\n")
+        complain(str(problem))
         return problem.code
     return 0
 
@@ -43,41 +46,62 @@ async def _serve(options: Namespace, setup: Setup) -> None:
     except ImportError as error:
         raise Problem(f"serve needs a package that is not installed: {error.name}"
                       " (pip install 'chaoskit[http]')") from None  # fmt: skip
-    setup.directory.mkdir(parents=True, exist_ok=True)
-    coordinator = coordinate(setup, random_id("boot"))
-    report = coordinator.boot()
-    app = application(
-        coordinator, random_id, provider=setup.provider.name, model=setup.provider.model
-    )
-    server = uvicorn.Server(uvicorn.Config(
-        app, host=options.host, port=options.port, log_level="warning", lifespan="off",
-        timeout_graceful_shutdown=PATIENCE,
-    ))  # fmt: skip
-    listening = server.config.bind_socket()
-    host, port = listening.getsockname()[:2]
-    sys.stdout.write(f"listening on http://{host}:{port}; {told(report)}\n")
-    sys.stdout.flush()
-    sweeping = asyncio.create_task(_sweep(coordinator, options.sweep))
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await coordinator.stop()  # first: whoever waits or watches is told, and leaves
+            await super().shutdown(sockets)
+
+    with closing(bound(options.host, options.port)) as listening:
+        setup.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        coordinator = coordinate(setup, random_id("boot"))
+        report = coordinator.boot()
+        app = application(
+            coordinator, random_id, provider=setup.provider.name, model=setup.provider.model
+        )
+        server = Server(uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off",
+                                       ws="none", timeout_graceful_shutdown=PATIENCE))  # fmt: skip
+        for ending in (signal.SIGINT, signal.SIGTERM):
+            # Also before uvicorn listens to them, and after: it raises them again when it is done, and
+            # we are not.
+            signal.signal(ending, server.handle_exit)
+        listening.listen()
+        tell(f"listening on {address(listening)}; {told(report)}")
+        sweeping = asyncio.create_task(_sweep(coordinator, options.sweep))
+        try:
+            await server.serve(sockets=[listening])
+        finally:
+            sweeping.cancel()
+            with suppress(asyncio.CancelledError):
+                await sweeping
+            await coordinator.close()
+            await setup.provider.aclose()
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """Ours, before any session is touched; nobody can connect yet."""
+    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
-        await server.serve(sockets=[listening])
-    finally:
-        sweeping.cancel()
-        with suppress(asyncio.CancelledError):
-            await sweeping
-        await coordinator.close()
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((host, port))
+    except OSError as error:
+        found.close()
+        raise Problem(f"cannot listen on {host} port {port}: {error.strerror}") from None
+    if not ip_address(found.getsockname()[0]).is_loopback:
+        complain(f"{host}: others can reach it, and there is no login: whoever can, may use it")
+    return found
+
+
+def address(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def coordinate(setup: Setup, boot: str) -> Coordinator:
     async def open_agent(record: SessionRecord, results: Results, tell: Listener) -> Agent:
-        notes = Notes()
-        agent = await Agent.open(
-            setup.directory, session=record.session, provider=setup.provider, store=setup.store,
-            events=record.log,
-            toolbox=notes.tools(ASK), new_id=random_id, boot=boot, tell=tell, results=results,
-            options=agent_options(setup.config), agent_id=setup.config.agent_id,
-        )  # fmt: skip
-        notes.directory = await agent.scratchpad()
-        return agent
+        return await open_session(
+            setup, record.session, tell, (ASK,), events=record.log, boot=boot, results=results
+        )
 
     recovery = RecoveryManager(boot, system_clock)
     return Coordinator(

@@ -8,7 +8,7 @@ import shlex
 import sqlite3
 from argparse import Namespace
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ import aiosqlite
 import msgspec
 
 from reference_agent import config as settings, logs
-from reference_agent.agent import Agent, Options
+from reference_agent.agent import Agent, Listener, Options, nobody
 from reference_agent.cadence import Cadence
 from reference_agent.hooks import HookRegistry
 from reference_agent.ids import BadSessionId, checked_session, random_id
@@ -31,9 +31,9 @@ from reference_agent.providers.base import (
     TextDelta,
     ToolSpec,
 )
-from reference_agent.screen import Screen
 from reference_agent.store import Stored, StoreKind, WrongStore, read_session
 from reference_agent.store.database import CorruptStore, NewerStore
+from reference_agent.tools import Tool
 
 T = TypeVar("T")
 log = logs.get_logger(__name__)
@@ -195,6 +195,18 @@ def _provider(config: settings.Config) -> Provider:
         raise Problem(f"--url: {error}", WRONG_USE) from None
 
 
+def log_to(stack: ExitStack, path: str | None, config: settings.Config) -> None:
+    if path is None:
+        return
+    try:
+        file = Path(path).open("a", encoding="ascii", buffering=1)  # noqa: SIM115 - the stack closes it
+    except OSError as error:
+        raise Problem(f"--log {path}: {error.strerror}") from None
+    stack.enter_context(file)
+    names = config.log_secret_names
+    stack.enter_context(logs.written_to(file, level=config.log_level, secret_names=names))
+
+
 def _token_limit(config: settings.Config) -> int | None:
     """Money is turned into tokens at the dearer price: it can end early, and never overspends."""
     limits = [config.budget_tokens] if config.budget_tokens is not None else []
@@ -220,7 +232,9 @@ async def stored(setup: Setup, session: str) -> Stored:
     return found
 
 
-async def open_session(setup: Setup, session: str, screen: Screen | None = None) -> Agent:
+async def open_session(
+    setup: Setup, session: str, tell: Listener = nobody, tools: Sequence[Tool] = (), **also: Any
+) -> Agent:
     """The agent, recovered. If that fails no connection stays open: its thread would outlive us."""
     opened: list[aiosqlite.Connection] = []
 
@@ -232,11 +246,12 @@ async def open_session(setup: Setup, session: str, screen: Screen | None = None)
     limit = setup.config.hook_timeout_seconds
     try:
         agent = await Agent.open(
-            setup.directory, session=session, provider=setup.provider, toolbox=notes.tools(),
+            setup.directory, session=session, provider=setup.provider, toolbox=notes.tools(*tools),
             new_id=random_id, sleep=setup.provider.sleep, connect=connect, store=setup.store,
-            tell=screen.hear if screen else lambda _what, _facts: None,
+            tell=tell,
             registry=HookRegistry(time_limit=lambda: asyncio.timeout(limit)),
             options=agent_options(setup.config), agent_id=setup.config.agent_id,
+            **also,
         )  # fmt: skip
         notes.directory = await agent.scratchpad()
     except BaseException:

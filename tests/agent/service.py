@@ -1,0 +1,124 @@
+"""The services around the agent, in this loop: boots that follow each other, a clock that somebody sets,
+the built-in model, and a model that thinks until it is told to go on."""
+
+import asyncio
+import errno
+from collections import Counter
+
+from reference_agent.agent import Agent
+from reference_agent.coordinator import Coordinator
+from reference_agent.ids import ids_from
+from reference_agent.log import read_log
+from reference_agent.notes import ASK, Notes, NoteTaker
+from reference_agent.sessions.recovery_manager import RecoveryManager
+from scenarios import inloop
+from tests.agent.sessions.helpers import START
+
+ENDS = ("run.completed", "run.failed", "run.cancelled", "run.interrupted")
+
+
+class Model(NoteTaker):
+    """Has the message noted, like any other; before that it thinks about what starts with "think"."""
+
+    def __init__(self):
+        self.go_on = asyncio.Event()
+        self.thinking = asyncio.Event()
+        self.asked = 0
+
+    async def complete(self, conversation, *, system, tools):
+        self.asked += 1
+        if conversation[-1].role == "user" and conversation[-1].content.startswith("think"):
+            self.thinking.set()
+            await self.go_on.wait()
+        return await super().complete(conversation, system=system, tools=tools)
+
+
+class Service:
+    """Use within a running loop. `boot` is a new process as far as anybody can tell."""
+
+    def __init__(self, path, store="sqlite", session="s"):
+        self.path = path
+        self.store = store
+        self.name = session
+        self.now = START
+        self.boots = 0
+        self.coordinator = None
+
+    async def boot(self, *, create=True) -> Coordinator:
+        if self.coordinator:
+            await self.coordinator.close()
+        self.boots += 1
+        self.model = Model()
+        self.new_id = ids_from(f"boot {self.boots}")
+        boot_id = self.new_id("boot")
+        self.coordinator = Coordinator(
+            self.path, open_agent=self._open_agent, clock=self.clock,
+            recovery=RecoveryManager(boot_id, self.clock),
+        )  # fmt: skip
+        self.boot_id = boot_id
+        self.report = self.coordinator.boot()
+        if create:
+            await self.coordinator.create(self.name, title="", provider="local", model="m")
+        return self.coordinator
+
+    async def _open_agent(self, record, results, tell):
+        notes = Notes()
+        agent = await Agent.open(
+            self.path, session=record.session, provider=self.model, toolbox=notes.tools(ASK),
+            new_id=self.new_id, clock=self.clock, tell=tell, store=self.store, connect=inloop.connect,
+            events=record.log, boot=self.boot_id, results=results, sleep=self._sleep,
+        )  # fmt: skip
+        notes.directory = await agent.scratchpad()
+        return agent
+
+    def clock(self):
+        return self.now
+
+    async def _sleep(self, _seconds):
+        pass
+
+    # --- shorthands for one session
+
+    async def say(self, content, request):
+        await self.coordinator.post(self.name, content, request)
+        return await self.coordinator.outcome(self.name, request)
+
+    async def status(self):
+        return self.coordinator.look(await self.coordinator.session(self.name)).status
+
+    def log(self, session=None):
+        """What is in the file, whoever has it open."""
+        return read_log(self.path / f"{session or self.name}.messages.jsonl")
+
+    def kinds(self, *wanted):
+        return [e["kind"] for e in self.log() if not wanted or e["kind"] in wanted]
+
+    def runs(self):
+        """The runs, in their order, each with how it ended."""
+        log = self.log()
+        started = [event["run_id"] for event in log if event["kind"] == "run.started"]
+        assert len(started) == len(set(started))
+        ends = [(event["run_id"], event["kind"]) for event in log if event["kind"] in ENDS]
+        assert max(Counter(ends).values(), default=1) == 1
+        return [[kind for run_id, kind in ends if run_id == run] for run in started]
+
+    def notes(self, session=None):
+        path = self.path / f"{session or self.name}.scratch" / "notes.txt"
+        return path.read_text().count("\n") if path.exists() else 0
+
+
+class Disk:
+    """`helpers.Points` with a disk that refuses; `refuse(name)` only at the points of that name."""
+
+    def __init__(self, points):
+        self._points = points
+
+    def refuse(self, *names, path=None):
+        def at(name, when):
+            if when == "before" and (not names or name in names):
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+        self._points.at = at
+
+    def take(self):
+        self._points.at = lambda _name, _when: None
