@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from reference_agent import coordinator, files, http_api
-from reference_agent.agent import Agent, GaveUp
-from reference_agent.calls import Waits
+from reference_agent.agent import Agent
 from reference_agent.coordinator import Coordinator, Session
 from reference_agent.sessions import artifacts, projector, recovery_manager, refusals, tokens
 from reference_agent.sessions.record import SessionRecord
@@ -100,18 +99,8 @@ def cancels_in_memory() -> None:
 
 def old_requests_cancel() -> None:
     """Whoever says something while a run waits is taken to say something new."""
-    sound = Coordinator._say
 
-    async def say(
-        self: Coordinator, session: Session, agent: Agent, content: str, request_id: str
-    ) -> str:
-        try:
-            await agent.resume()
-        except Waits:
-            if agent.parked and agent.parked.request_id != request_id:
-                await self._drop(session, agent)
-        except GaveUp:
-            pass
-        return await sound(self, session, agent, content, request_id)
+    async def known(self: Coordinator, session: Session, request_id: str) -> None:
+        pass
 
-    replace(Coordinator, "_say", say)
+    replace(Coordinator, "_known", known)

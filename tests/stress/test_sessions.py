@@ -9,9 +9,9 @@ pytestmark = pytest.mark.stress
 
 SCENARIOS = ["waiting", "interrupted", "http"]
 STORES = ["sqlite", "files"]
-WAITING = {"scenario": "waiting", "shard": (0, 4)}  # a fourth of its points has them all
+WAITING = {"scenario": "waiting", "shard": (0, 8)}  # an eighth of its points has them all
 MUTANTS = {
-    "sweeps-twice": {"scenario": "interrupted", "shard": (0, 4)},
+    "sweeps-twice": {"scenario": "interrupted", "shard": (0, 6)},
     "swaps-precedence": WAITING,
     "stores-secrets": WAITING,
     "consumes-in-memory": WAITING,
