@@ -60,11 +60,20 @@ async def call_with_retry(
     """What `call` returns, asked as often as it takes and is allowed: see R1 to R4."""
     limit = math.inf if retry_after_limit is None else retry_after_limit
     plan = _Plan(turn, context, max_retries, base_delay_ms / 1000, limit, first_attempt)
-    async for attempt in plan.attempts(sleep):
+    retrying = plan.attempts(sleep)
+    failed: Exception | None = None
+    try:
+        return await call()  # nearly always all there is to it: no need for more machinery
+    except Exception as error:  # noqa: BLE001 - it is the outcome of the first attempt below
+        failed = error
+    async for attempt in retrying:
         with attempt:
             async with plan.recorded(attempt.retry_state, on_failure):
-                answer = await call()
-    return answer
+                if failed is not None:
+                    first, failed = failed, None
+                    raise first
+                return await call()
+    raise AssertionError("the last failure is raised above")
 
 
 async def stream_with_retry(
