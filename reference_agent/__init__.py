@@ -33,7 +33,7 @@ had one is carried on.
 
 Who does what:
 
-    Agent (agent) -- asks --> Provider (providers, retry)   ToolRunner (calls) -- runs --> Tool (tools)
+    Agent (agent, asking) -- asks --> Provider (providers)  ToolRunner (calls) -- runs --> Tool (tools)
       |    |                                                    |
       |    +--> HookRegistry (hooks), Cadence (cadence)         |
       |   Recovery (recovery)                                   |

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,8 @@ import aiosqlite
 import msgspec
 
 from reference_agent import hooks
+from reference_agent.asking import Listener, ModelCaller, Watcher
 from reference_agent.backlog import Backlog, Sleep
-from reference_agent.cadence import Cadence
 from reference_agent.calls import Results, ToolRunner, Waits, nothing_yet
 from reference_agent.hooks import HookRegistry
 from reference_agent.ids import Clock, NewId, checked_session, system_clock
@@ -37,24 +37,15 @@ from reference_agent.lock import SessionLock
 from reference_agent.log import EventLog
 from reference_agent.logs import get_logger
 from reference_agent.messages import Budget, Message, Plan, ToolCall, unanswered
-from reference_agent.providers.base import Answer, ModelError, Provider, TextDelta
+from reference_agent.options import Options
+from reference_agent.providers.base import ModelError, Provider
 from reference_agent.recovery import Recovery
-from reference_agent.retry import (
-    BASE_DELAY_MS,
-    MAX_RETRIES,
-    RETRY_AFTER_LIMIT,
-    Restarted,
-    call_with_retry,
-    stream_with_retry,
-)
 from reference_agent.store import SessionStore, StoreKind, open_log, open_store
 from reference_agent.store.database import Connect
 from reference_agent.store.records import RecordedCall, Request, Run, StoredCheckpoint
 from reference_agent.tools import Toolbox
 
 log = get_logger(__name__)
-Listener = Callable[[str, dict[str, Any]], None]
-Watcher = Callable[[TextDelta | Restarted], None]
 
 
 def nobody(_name: str, _facts: dict[str, Any]) -> None:
@@ -67,19 +58,6 @@ class GaveUp(Exception):
 
 class Cancelled(GaveUp):
     """A request that is not wanted any more."""
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller may choose."""
-
-    system: str = "You are a careful assistant."
-    cadence: Cadence = Cadence()
-    max_turns: int = 50  # of one request, in all lives together
-    limit_tokens: int | None = None
-    max_retries: int = MAX_RETRIES
-    retry_base_delay_ms: float = BASE_DELAY_MS
-    retry_after_limit: float | None = RETRY_AFTER_LIMIT  # seconds; None: as long as a server asks
-    tool_deadline: float | None = None
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,19 +83,21 @@ class Agent:
         self._store = store
         self._events = events
         self._lock = lock
-        self._provider = provider
         self._toolbox = toolbox
         self._hooks = registry
         self._boot = boot
         self._new_id = new_id
         self._clock = clock
-        self._sleep = sleep
         self._tell = tell
         self._options = options
         self._backlog = Backlog(sleep)
         self._runner = ToolRunner(
             store=store, backlog=self._backlog, toolbox=toolbox, registry=registry, session=session,
             tell=tell, deadline=options.tool_deadline, results=results,
+        )  # fmt: skip
+        self._model = ModelCaller(
+            provider=provider, specs=toolbox.specs(), store=store, backlog=self._backlog, sleep=sleep,
+            tell=tell, options=options,
         )  # fmt: skip
         self.parked: Run | None = None  # a run that waits for somebody outside
         self.plan: Plan | None = None
@@ -400,7 +380,12 @@ class Agent:
                 f"the budget is spent: {self._budget.spent_tokens} of"
                 f" {self._budget.limit_tokens} tokens"
             )
-        answer = await self._ask(turn, watch)
+        assert not unanswered(self._conversation), (
+            "a call without its result must not reach a model"
+        )
+        system = "\n".join([self._options.system, *self._said_by_hooks])
+        self._said_by_hooks.clear()
+        answer = await self._model.ask(turn, list(self._conversation), system, watch)
         message = self._with_ids_of_its_own(answer.message)
         usage = answer.usage
         spent = self._budget.spent_tokens + usage.input_tokens + usage.output_tokens
@@ -474,69 +459,9 @@ class Agent:
         else:
             await self._backlog.write("checkpoint", _nothing, lambda: self._tell("turn", facts))
 
-    # --- the model
-
-    async def _ask(self, turn: int, watch: Watcher | None) -> Answer:
-        """With retries, each failure on record before the next attempt; counting goes on (K5)."""
-        attempt = _next_attempt([e.attempt for e in await self._store.errors(turn)], self._options)
-        conversation = list(self._conversation)
-        assert not unanswered(conversation), "a call without its result must never reach a model"
-        specs = self._toolbox.specs()
-        common: dict[str, Any] = {
-            "turn": turn,
-            "on_failure": self._record_failure,
-            "max_retries": self._options.max_retries,
-            "base_delay_ms": self._options.retry_base_delay_ms,
-            "retry_after_limit": self._options.retry_after_limit,
-            "first_attempt": attempt,
-            "sleep": self._sleep,
-        }
-        system = "\n".join([self._options.system, *self._said_by_hooks])
-        self._said_by_hooks.clear()
-        if watch is None:
-            return await call_with_retry(
-                lambda: self._provider.complete(conversation, system=system, tools=specs),
-                context="llm_complete", **common,
-            )  # fmt: skip
-        return await self._watch_stream(
-            stream_with_retry(
-                lambda: self._provider.stream(conversation, system=system, tools=specs),
-                context="llm_stream", **common,
-            ),
-            watch,
-        )  # fmt: skip
-
-    async def _watch_stream(self, stream: Any, watch: Watcher) -> Answer:
-        answer: Answer | None = None
-        async for item in stream:
-            if isinstance(item, Answer):
-                answer = item
-            else:
-                watch(item)
-        assert answer is not None, "a stream ends with its answer, or with an error"
-        return answer
-
-    async def _record_failure(
-        self, turn: int, context: str, error: ModelError, attempt: int
-    ) -> None:
-        log.warning("model.failed", turn=turn, context=context, attempt=attempt, error=str(error))
-        facts = {"turn": turn, "attempt": attempt}
-        await self._backlog.write(
-            "error.record",
-            lambda: self._store.add_error(turn, context, str(error), attempt),
-            lambda: self._tell("failed-attempt", facts),
-        )
-
 
 async def _nothing() -> None:
     """A place in the order of writes that writes nothing."""
-
-
-def _next_attempt(made: list[int], options: Options) -> int:
-    """Where an earlier life stopped counting; from 0 again once it had given up."""
-    if not made or made[-1] >= options.max_retries:
-        return 0
-    return made[-1] + 1
 
 
 def final_answer(conversation: Sequence[Message]) -> str | None:

@@ -30,7 +30,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from reference_agent.agent import Agent, Cancelled, GaveUp, Listener, nobody
+from reference_agent.agent import Agent, Cancelled, GaveUp, nobody
+from reference_agent.asking import Listener
 from reference_agent.backlog import FAILURES
 from reference_agent.calls import Results, Waits
 from reference_agent.ids import Clock

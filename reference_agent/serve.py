@@ -12,7 +12,8 @@ from argparse import Namespace
 from contextlib import ExitStack, closing, suppress
 from ipaddress import ip_address
 
-from reference_agent.agent import Agent, Listener
+from reference_agent.agent import Agent
+from reference_agent.asking import Listener
 from reference_agent.calls import Results
 from reference_agent.coordinator import Coordinator
 from reference_agent.ids import random_id, system_clock

@@ -16,7 +16,8 @@ import aiosqlite
 import msgspec
 
 from reference_agent import config as settings, logs
-from reference_agent.agent import Agent, Listener, Options, nobody
+from reference_agent.agent import Agent, nobody
+from reference_agent.asking import Listener
 from reference_agent.cadence import Cadence
 from reference_agent.hooks import HookRegistry
 from reference_agent.ids import BadSessionId, checked_session, random_id
@@ -24,6 +25,7 @@ from reference_agent.lock import SessionBusy
 from reference_agent.log import DamagedLog
 from reference_agent.messages import Message
 from reference_agent.notes import Notes, NoteTaker
+from reference_agent.options import Options
 from reference_agent.providers.base import (
     Answer,
     ModelError,

@@ -27,7 +27,7 @@ Key = Callable[[Args, str], str]  # (args, call id) -> what makes two calls the 
 
 async def nobody_runs(_args: Args, _key: str) -> str:
     """In the place of `run`, for a tool whose result comes from outside."""
-    raise NotImplementedError("its result comes from outside")
+    raise RuntimeError("nobody runs this tool: its result comes from outside")
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):

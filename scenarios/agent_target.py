@@ -30,11 +30,12 @@ import msgspec
 
 from chaoskit.inside import Life
 from reference_agent import config as settings
-from reference_agent.agent import Agent, Options
+from reference_agent.agent import Agent
 from reference_agent.files import sync_directory
 from reference_agent.hooks import AgentStart, Allow, Deny, HookRegistry, ModifyArgs, PreToolUse
 from reference_agent.ids import ids_from
 from reference_agent.messages import Message, Plan, Step, unanswered
+from reference_agent.options import Options
 from reference_agent.providers.base import Answer, ModelError, TextDelta, ToolSpec, can_pass
 from reference_agent.providers.scripted import ScriptedProvider
 from reference_agent.screen import Screen

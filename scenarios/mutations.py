@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace as changed
 
-from reference_agent import agent, calls, config, hooks, log
+from reference_agent import agent, asking, calls, config, hooks, log
 from reference_agent.agent import Agent
 from reference_agent.backlog import FAILURES, Backlog, Operation, Then, nothing
 from reference_agent.cadence import Cadence
@@ -284,7 +284,7 @@ def counts_usage_twice() -> None:
 
 
 def forgets_attempts() -> None:
-    replace(agent, "_next_attempt", lambda _made, _options: 0)
+    replace(asking, "next_attempt", lambda _made, _max_retries: 0)
 
 
 def version_by_turn() -> None:

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from chaoskit.inside import Life
-from reference_agent.agent import Agent, Listener
+from reference_agent.agent import Agent
+from reference_agent.asking import Listener
 from reference_agent.calls import Results
 from reference_agent.coordinator import Coordinator, Outcome
 from reference_agent.ids import ids_from

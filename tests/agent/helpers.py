@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from reference_agent import points
-from reference_agent.agent import Agent, Options
+from reference_agent.agent import Agent
 from reference_agent.hooks import HookRegistry
 from reference_agent.ids import ids_from
 from reference_agent.log import EventLog
 from reference_agent.messages import Message, unanswered
+from reference_agent.options import Options
 from reference_agent.providers.base import Answer
 from reference_agent.providers.scripted import ScriptedProvider
 from reference_agent.store import StoreKind

@@ -414,7 +414,7 @@ def test_a_model_that_uses_the_same_call_id_again_gets_both_calls_done(tmp_path)
 
     async def main():
         async with home.life() as agent:
-            model = agent._provider._model
+            model = agent._model._provider._model
             honest = model.complete
 
             async def complete(conversation, **options):

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from reference_agent import config, logs
-from reference_agent.agent import Options
 from reference_agent.config import KEYS, BadConfig, Config, load, save
+from reference_agent.options import Options
 from reference_agent.setup import agent_options
 from tests.disk.stores import record, verdicts
 
