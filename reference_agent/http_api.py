@@ -108,7 +108,9 @@ def application(coordinator: Coordinator, new_id: NewId, *, provider: str, model
         Route(f"{one}/events", api.events, methods=["GET"]),
     ]
     middleware = [Middleware(NoForeignPages)]
-    return Starlette(routes=routes, exception_handlers=HANDLERS, middleware=middleware)
+    app = Starlette(routes=routes, exception_handlers=HANDLERS, middleware=middleware)
+    app.router.redirect_slashes = False  # an answer of ours, or an error of ours
+    return app
 
 
 class NoForeignPages:
@@ -257,11 +259,14 @@ async def _gone(request: Request) -> None:
 
 
 async def decoded(request: Request, kind: type[T]) -> T:
+    too_large = Problem(413, "too_large", f"the body: expected at most {LARGEST_BODY} bytes")
+    if int(request.headers.get("content-length", 0)) > LARGEST_BODY:
+        raise too_large  # before any of it is sent
     body = b""
     async for chunk in request.stream():
         body += chunk
         if len(body) > LARGEST_BODY:
-            raise Problem(413, "too_large", f"expected at most {LARGEST_BODY} bytes")
+            raise too_large
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

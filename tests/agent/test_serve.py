@@ -1,0 +1,289 @@
+"""`reference-agent serve`: a real process, a real kill -9, and what the next one says."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from reference_agent.log import read_log
+from tests.agent.server import TIMEOUT, Server, without_proxies
+
+pytestmark = pytest.mark.requirement("O7")
+# A model that thinks until it is killed.
+SLOW = """
+import asyncio, sys
+from reference_agent import cli, notes
+complete = notes.NoteTaker.complete
+async def slow(self, conversation, **how):
+    if conversation[-1].content.startswith("think"):
+        await asyncio.Event().wait()
+    return await complete(self, conversation, **how)
+notes.NoteTaker.complete = slow
+sys.exit(cli.main())
+"""
+# A sweep at boot that takes as long as it takes: until a file is there.
+SLOW_BOOT = """
+import pathlib, sys, time
+from reference_agent import cli
+from reference_agent.sessions.recovery_manager import RecoveryManager
+sweep = RecoveryManager.sweep
+def slow(self, record):
+    print("sweeping", flush=True)
+    while not pathlib.Path(sys.argv[-1] + "/go").exists():
+        time.sleep(0.01)
+    return sweep(self, record)
+RecoveryManager.sweep = slow
+sys.exit(cli.main())
+"""
+
+
+@pytest.fixture
+def state(tmp_path):
+    return tmp_path / "state"
+
+
+def ask(http, content, request, session="s"):
+    body = {"content": content, "request_id": request, "wait": True}
+    return http.post(f"/sessions/{session}/messages", json=body).json()
+
+
+def log_of(state, session="s"):
+    return read_log(state / f"{session}.messages.jsonl")
+
+
+def kinds(state, *wanted):
+    return [event["kind"] for event in log_of(state) if event["kind"] in wanted]
+
+
+def complaints(state):
+    return state.with_name(f"{state.name}.stderr").read_text()
+
+
+@pytest.mark.requirement("O3", "O4", "O5")
+@pytest.mark.parametrize("store", ["sqlite", "files"])
+def test_a_wait_survives_kill_9(state, store):
+    with Server(state, "--store", store) as server, server.client() as http:
+        http.post("/sessions", json={"id": "s"})
+        token = ask(http, "ask may I?", "q")["token"]
+        server.kill()
+    for number in range(3):  # also killed again right after boot
+        with Server(state, "--store", store) as server:
+            assert "1 sessions, 1 interrupted_startup" in server.first
+            if number < 2:
+                server.kill()
+                continue
+            with server.client() as http:
+                assert http.get("/sessions/s/status").json()["status"] == "interrupted_startup"
+                assert kinds(state, "run.interrupted") == ["run.interrupted"]
+                old = http.post("/sessions/s/resume", json={"token": token, "result": "yes"})
+                assert (old.status_code, old.json()["error"]["code"]) == (409, "token_revoked")
+                assert http.post("/sessions/s/continue").status_code == 202
+                new = http.get("/sessions/s/requests/q").json()["token"]
+                body = {"token": new, "result": "yes"}
+                assert http.post("/sessions/s/resume", json=body).status_code == 202
+                assert http.get("/sessions/s/requests/q").json()["answer"] == "They say: yes"
+            assert server.end() == 0
+    ends = kinds(state, "run.interrupted", "run.completed")
+    assert ends == ["run.interrupted", "run.completed"]
+    assert complaints(state) == ""
+
+
+@pytest.mark.requirement("O3")
+@pytest.mark.parametrize("store", ["sqlite", "files"])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_run_in_progress_goes_on_after_any_end(state, store, how):
+    with Server(state, "--store", store, code=SLOW) as server, server.client() as http:
+        http.post("/sessions", json={"id": "s"})
+        body = {"content": "think about it", "request_id": "t"}
+        assert http.post("/sessions/s/messages", json=body).status_code == 202
+        began = time.monotonic()
+        assert server.end(how) == (-9 if how == signal.SIGKILL else 0)
+        assert time.monotonic() - began < 5
+    with Server(state, "--store", store) as server, server.client() as http:
+        assert http.get("/sessions/s/status").json()["status"] == "interrupted_startup"
+        assert http.post("/sessions/s/continue").json()["request_id"] == "t"
+        assert http.get("/sessions/s/requests/t").json()["state"] == "answered"
+        said = [each["role"] for each in http.get("/sessions/s").json()["messages"]]
+        assert said == ["user", "assistant", "tool", "assistant"]
+    assert kinds(state, "run.interrupted", "run.completed") == ["run.interrupted", "run.completed"]
+    assert complaints(state) == ""
+
+
+def test_it_listens_only_after_the_boot_sweep(state):
+    with Server(state) as server, server.client() as http:
+        http.post("/sessions", json={"id": "s"})
+        ask(http, "ask may I?", "q")
+        server.kill()
+    port = free_port()
+    command = [sys.executable, "-c", SLOW_BOOT, "serve", "--port", str(port), "--state", str(state)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=without_proxies())
+    with process:
+        try:
+            assert process.stdout.readline() == "sweeping\n"
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", port))
+            (state / "go").touch()
+            assert f"127.0.0.1:{port}" in process.stdout.readline()
+            socket.create_connection(("127.0.0.1", port)).close()  # at once
+        finally:
+            process.kill()
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return taken.getsockname()[1]
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_it_ends_cleanly_also_with_somebody_who_watches_and_somebody_who_waits(state, how):
+    with (
+        Server(state, code=SLOW) as server,
+        server.client() as http,
+        server.client() as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        http.post("/sessions", json={"id": "s"})
+        with http.stream("GET", "/sessions/s/events") as stream:
+            lines = stream.iter_lines()
+            waiting = pool.submit(ask, other, "think", "t")
+            while '"running"' not in next(lines):
+                pass
+            began = time.monotonic()
+            assert server.end(how) == 0
+            assert time.monotonic() - began < 5
+            assert not [line for line in lines if line.startswith("data")]  # its end, not an error
+        assert waiting.result()["error"]["code"] == "stopping"
+    assert complaints(state) == ""
+
+
+@pytest.mark.parametrize("moment", range(5))
+def test_it_ends_cleanly_at_whatever_moment_it_is_told_to(state, moment):
+    with Server(state) as server:
+        time.sleep(moment * 0.02)
+        assert server.end() == 0
+    assert complaints(state) == ""
+
+
+@pytest.mark.parametrize("store", ["sqlite", "files"])
+def test_a_second_server_does_not_get_what_the_first_one_has(state, store):
+    with Server(state, "--store", store) as first, first.client() as http:
+        http.post("/sessions", json={"id": "s"})
+        token = ask(http, "ask may I?", "q")["token"]
+        with Server(state, "--store", store) as second, second.client() as other:
+            assert "s: session s is open in another process" in second.first
+            for method, path in (("GET", ""), ("GET", "/status"), ("POST", "/continue")):
+                refused = other.request(method, f"/sessions/s{path}")
+                assert refused.status_code == 409
+                assert refused.json()["error"]["code"] == "session_busy"
+                assert f"pid {first.process.pid}" in refused.json()["error"]["message"]
+            other.post("/sessions", json={"id": "mine"})
+            assert ask(other, "milk", "a", "mine")["state"] == "answered"
+        body = {"token": token, "result": "yes"}
+        assert http.post("/sessions/s/resume", json=body).status_code == 202
+        assert http.get("/sessions/s/requests/q").json()["state"] == "answered"
+    assert kinds(state, "run.interrupted") == []
+
+
+def serve(state, *args):
+    """One that is expected to end by itself."""
+    command = [sys.executable, "-m", "reference_agent.cli", "serve", "--state", str(state), *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False,
+                          env=without_proxies())  # fmt: skip
+
+
+def test_a_port_that_is_taken_is_one_line_and_no_session_is_touched(state):
+    with Server(state) as first:
+        port = first.url.rpartition(":")[2]
+        other = state.with_name("other")
+        done = serve(other, "--port", port)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr == (
+            f"reference-agent: cannot listen on 127.0.0.1 port {port}: Address already in use\n"
+        )
+        assert not other.exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        (("--port", "70000"), 2, "expected 0 to 65535"),
+        (("--port", "-1"), 2, "expected 0 to 65535"),
+        (("--port", "http"), 2, "expected 0 to 65535"),
+        (("--sweep", "0"), 2, "more than 0"),
+        (("--sweep", "nan"), 2, "more than 0"),
+        (
+            ("--port", "0", "--host", "nowhere.invalid"),
+            1,
+            "cannot listen on nowhere.invalid port 0",
+        ),
+        (("--port", "0", "--host", "192.0.2.1"), 1, "cannot listen on 192.0.2.1 port 0"),
+        (("--port", "0", "--url", "http://127.0.0.1:1/v1"), 2, "--url needs --model"),
+    ],
+)
+def test_what_is_wrong_with_the_options_is_told_in_a_line(state, args, code, message):
+    done = serve(state, *args)
+    assert done.returncode == code
+    assert message in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+def test_a_state_directory_that_cannot_be_one_is_told_in_a_line(state):
+    state.write_text("a file")
+    done = serve(state, "--port", "0")
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert str(state) in done.stderr
+
+
+def test_whoever_can_be_reached_by_others_is_warned_that_there_is_no_login(state):
+    with Server(state, "--host", "0.0.0.0") as server:  # noqa: S104 - that is what is tried
+        port = server.url.rpartition(":")[2]
+        socket.create_connection(("127.0.0.1", int(port))).close()
+        assert server.end() == 0
+    (warning,) = complaints(state).splitlines()
+    assert "there is no login" in warning
+
+
+def test_this_machine_only_is_the_default_and_nobody_is_warned(state):
+    with Server(state) as server:
+        assert server.url.startswith("http://127.0.0.1:")
+        assert server.end() == 0
+    assert complaints(state) == ""
+
+
+def test_the_sweep_runs_by_itself_and_the_log_says_what_was_done(state, tmp_path):
+    lines = tmp_path / "lines"
+    with Server(state, "--sweep", "0.05", "--log", str(lines), code=SHORT) as server:
+        with server.client() as http:
+            http.post("/sessions", json={"id": "s"})
+            ask(http, "ask may I?", "q")
+            with http.stream("GET", "/sessions/s/events") as stream:
+                for line in stream.iter_lines():
+                    if "interrupted_waiting" in line:
+                        break
+        assert server.end() == 0
+    assert kinds(state, "run.interrupted") == ["run.interrupted"]
+    assert "session.open" in [json.loads(line)["event"] for line in lines.read_text().splitlines()]
+
+
+# Whoever asks has little time.
+SHORT = """
+import sys
+import msgspec
+from reference_agent import cli, notes
+notes.ASK = msgspec.structs.replace(notes.ASK, deadline=0.2)
+sys.exit(cli.main())
+"""
+
+
+def test_nobody_else_can_read_what_is_kept(state):
+    with Server(state) as server, server.client() as http:
+        http.post("/sessions", json={"id": "s"})
+        ask(http, "milk", "a")
+        assert os.stat(state).st_mode & 0o077 == 0  # noqa: PTH116
