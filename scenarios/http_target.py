@@ -56,6 +56,7 @@ async def _main(life: Life) -> None:
 async def serving(app: Any) -> AsyncIterator[str]:
     """uvicorn in this loop, without its signal handlers and its clock."""
     listening = socket.create_server(("127.0.0.1", 0))
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as `reference-agent serve`
     config = uvicorn.Config(app, lifespan="off", ws="none", log_config=None, access_log=False,
                             timeout_keep_alive=10**6)  # fmt: skip
     config.load()
