@@ -45,6 +45,8 @@ Who does what:
       +--> EventLog (log): one JSON line per event
              |
              +--> sessions: snapshot, resume tokens, status and interruptions, all read from these lines
+                      ^
+    Coordinator (coordinator), behind HTTP (http_api, serve), or Chat (chat): who has an agent work
 
 Every place where durable state changes announces itself (`points`), so that a harness can crash
 there. Nothing here knows of one.
