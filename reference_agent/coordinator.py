@@ -26,7 +26,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -37,13 +37,13 @@ from reference_agent.calls import Results, Waits
 from reference_agent.ids import Clock
 from reference_agent.logs import get_logger
 from reference_agent.messages import Message
-from reference_agent.sessions.projector import Status, derive
+from reference_agent.outcome import Outcome, View, waiting, without_secret
+from reference_agent.session import Going, Session
+from reference_agent.sessions.projector import derive
 from reference_agent.sessions.record import SessionRecord, session_ids
 from reference_agent.sessions.recovery_manager import BootReport, RecoveryManager
-from reference_agent.sessions.snapshot import SessionSnapshot
 from reference_agent.sessions.times import stamp
 from reference_agent.sessions.tokens import TokenService
-from reference_agent.store.records import Run
 
 log = get_logger(__name__)
 OpenAgent = Callable[[SessionRecord, Results, Listener], Awaitable[Agent]]
@@ -65,81 +65,6 @@ class NotDurable(Exception):
 
 class Stopping(Exception):
     """The server ends; what was accepted goes on after the next start."""
-
-
-class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of a request. `token` is there once, for whoever was told first."""
-
-    request_id: str
-    run_id: str = ""  # not known of a request that an earlier boot answered
-    state: Literal["running", "answered", "waiting", "failed", "cancelled"]
-    answer: str | None = None
-    reason: str | None = None
-    wait: dict[str, Any] | None = None
-    token: str | None = None
-
-
-class View(msgspec.Struct, frozen=True, kw_only=True):
-    """A session as others see it."""
-
-    snapshot: SessionSnapshot
-    status: Status
-    messages: tuple[Message, ...] = ()
-
-
-class Going:
-    """A request that is seen to, the task that does it, and its run once that is durable."""
-
-    def __init__(self, request_id: str, work: Coroutine[Any, Any, Outcome]) -> None:
-        self.request_id = request_id
-        self.accepted: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.task = asyncio.create_task(work)
-        # Retrieved: there may be nobody who waits for it, and it is on record in the log.
-        self.task.add_done_callback(lambda task: task.cancelled() or task.exception())
-
-    def hear(self, request_id: str, run_id: str) -> None:
-        if request_id == self.request_id and not self.accepted.done():
-            self.accepted.set_result(run_id)
-
-
-class Session:
-    """One session that is open in this process."""
-
-    def __init__(self, record: SessionRecord, tokens: TokenService) -> None:
-        self.record = record
-        self.tokens = tokens
-        self.agent: Agent | None = None
-        self.turn = asyncio.Lock()  # whoever starts or ends a run has it
-        self.going: Going | None = None
-        self.torn = False  # whether a run was left in the middle, as a kill would
-        self.outcomes: dict[str, Outcome] = {}
-        self.changed = asyncio.Event()
-
-    @property
-    def is_running(self) -> bool:
-        return self.going is not None and not self.going.task.done()
-
-    @property
-    def parked(self) -> Run | None:
-        """The run that waits, if its token is the only way on."""
-        run = self.record.snapshot.run
-        return self.agent.parked if self.agent and run and run.wait else None
-
-    def hear(self, name: str, facts: dict[str, Any]) -> None:
-        if name == "accepted" and self.going:
-            self.going.hear(facts["request"], facts["run"])
-
-    def wake(self) -> None:
-        """Whoever watches looks again."""
-        self.changed.set()
-        self.changed = asyncio.Event()
-
-    def brought(self, call_id: str) -> str | None:
-        """What came from outside for a call: with the token that was used up for it."""
-        for token in self.record.tokens.values():
-            if token.call_id == call_id and token.state == "consumed":
-                return str(token.result)
-        return None
 
 
 class Coordinator:
@@ -504,17 +429,3 @@ class Coordinator:
                 if event["kind"] in OBSERVED:
                     yield event
             await changed.wait()
-
-
-def waiting(request_id: str, snapshot: SessionSnapshot, token: str) -> Outcome:
-    assert snapshot.run
-    assert snapshot.run.wait
-    wait = snapshot.run.wait
-    return Outcome(
-        request_id=request_id, run_id=snapshot.run.run_id, state="waiting", token=token,
-        wait={"kind": wait.kind, "call_id": wait.call_id, "deadline_at": wait.deadline_at},
-    )  # fmt: skip
-
-
-def without_secret(outcome: Outcome) -> Outcome:
-    return msgspec.structs.replace(outcome, token=None)

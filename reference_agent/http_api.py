@@ -40,19 +40,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from reference_agent.backlog import FAILURES
-from reference_agent.coordinator import (
-    Busy,
-    Coordinator,
-    NotDurable,
-    NothingToDo,
-    Outcome,
-    Stopping,
-    View,
-)
+from reference_agent.coordinator import Busy, Coordinator, NotDurable, NothingToDo, Stopping
 from reference_agent.ids import BadSessionId, NewId
 from reference_agent.lock import SessionBusy
 from reference_agent.log import DamagedLog
 from reference_agent.logs import get_logger
+from reference_agent.outcome import Outcome, View
 from reference_agent.sessions.artifacts import Damaged
 from reference_agent.sessions.record import UnknownSession
 from reference_agent.sessions.tokens import TokenRefused

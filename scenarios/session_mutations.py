@@ -8,7 +8,8 @@ from typing import Any
 
 from reference_agent import coordinator, files, http_api
 from reference_agent.agent import Agent
-from reference_agent.coordinator import Coordinator, Session
+from reference_agent.coordinator import Coordinator
+from reference_agent.session import Session
 from reference_agent.sessions import artifacts, projector, recovery_manager, refusals, tokens
 from reference_agent.sessions.record import SessionRecord
 from reference_agent.sessions.recovery_manager import RecoveryManager

@@ -20,8 +20,9 @@ from chaoskit.inside import Life
 from reference_agent.agent import Agent
 from reference_agent.asking import Listener
 from reference_agent.calls import Results
-from reference_agent.coordinator import Coordinator, Outcome
+from reference_agent.coordinator import Coordinator
 from reference_agent.ids import ids_from
+from reference_agent.outcome import Outcome
 from reference_agent.sessions.record import SessionRecord
 from reference_agent.sessions.recovery_manager import RecoveryManager
 from reference_agent.sessions.tokens import TokenRefused, TokenService

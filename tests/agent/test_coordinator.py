@@ -7,12 +7,7 @@ from pathlib import Path
 import pytest
 
 import reference_agent
-from reference_agent.coordinator import (
-    Busy,
-    NotDurable,
-    NothingToDo,
-    Stopping,
-)
+from reference_agent.coordinator import Busy, NotDurable, NothingToDo, Stopping
 from reference_agent.sessions.record import UnknownSession
 from reference_agent.sessions.tokens import TokenRefused
 from tests.agent.helpers import Points, play

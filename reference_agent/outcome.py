@@ -1,0 +1,45 @@
+"""Outcome: what whoever asked is told about a request. View: what whoever looks is told about a session."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from reference_agent.messages import Message
+from reference_agent.sessions.projector import Status
+from reference_agent.sessions.snapshot import SessionSnapshot
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What came of a request. `token` is there once, for whoever was told first."""
+
+    request_id: str
+    run_id: str = ""  # not known of a request that an earlier boot answered
+    state: Literal["running", "answered", "waiting", "failed", "cancelled"]
+    answer: str | None = None
+    reason: str | None = None
+    wait: dict[str, Any] | None = None
+    token: str | None = None
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as others see it."""
+
+    snapshot: SessionSnapshot
+    status: Status
+    messages: tuple[Message, ...] = ()
+
+
+def waiting(request_id: str, snapshot: SessionSnapshot, token: str) -> Outcome:
+    assert snapshot.run
+    assert snapshot.run.wait
+    wait = snapshot.run.wait
+    return Outcome(
+        request_id=request_id, run_id=snapshot.run.run_id, state="waiting", token=token,
+        wait={"kind": wait.kind, "call_id": wait.call_id, "deadline_at": wait.deadline_at},
+    )  # fmt: skip
+
+
+def without_secret(outcome: Outcome) -> Outcome:
+    return msgspec.structs.replace(outcome, token=None)
