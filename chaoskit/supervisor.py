@@ -56,6 +56,7 @@ from chaoskit.world import World
 from chaoskit.zygote import Zygote
 
 HISTORY_FILE = "history.jsonl"
+_JSON = msgspec.json.Encoder()
 LIVES_PER_PROCESS = 60  # a leak of the target must not spoil more states than this
 
 
@@ -301,8 +302,7 @@ class _RunInProgress:
     def finish(self, schedule: Schedule, baseline: tuple[Event, ...]) -> Run:
         for fault in schedule.faults[self.fired :]:
             self.doubts.append(f"the planned fault did not fire: {fault}")
-        lines = b"\n".join(msgspec.json.encode(event) for event in self.events)
-        (self.directory / HISTORY_FILE).write_bytes(lines + b"\n")
+        (self.directory / HISTORY_FILE).write_bytes(_JSON.encode_lines(self.events))
         return Run(
             schedule=schedule,
             history=History(tuple(self.events), baseline),

@@ -7,7 +7,8 @@ They read these facts, which a target reports through `chaoskit.inside.Life`:
     ack "turn"       {"turn", "messages", "log_seq"} a checkpoint holds so many messages
     ack "answer"     {"request", "answer"}          the answer to a request is durable
     probe "recovered", "end"  {"messages", "answers", "log"}   what is on disk
-    probe "asked"    {"turn", "orphans", "said"}    what the model is asked, and about which conversation
+    probe "asked"    {"turn", "orphans", "after", "said"}    what the model is asked about: `said`, after
+                     so many messages that are as they were when it was last asked in this life
     probe "shown"    {"shown"}                      what the user sees of a recovered conversation
     probe "cadence"  {"kind", "turns"}              how often a checkpoint was asked for
 """

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import lru_cache
 
 from chaoskit.model import Ack, Born, History, Invariant, NothingToJudge, Probe, Violation, last
 
@@ -31,6 +32,7 @@ def check(history: History) -> Iterator[Violation]:
         yield from _judge(run, kinds.count("run.interrupted"), sum(map(kinds.count, ENDS)))
 
 
+@lru_cache(maxsize=10_000)  # the runs of one campaign have most of their lines in common
 def _event(line: str) -> dict[str, str] | None:
     """A line that is no event is for `prefix-log` to judge."""
     try:

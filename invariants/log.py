@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
 
 from chaoskit.model import Ack, History, Invariant, NothingToJudge, Probe, Violation
 
@@ -32,16 +34,21 @@ def check(history: History) -> Iterator[Violation]:
 
 def _whole(lines: Sequence[str]) -> Iterator[Violation]:
     for number, line in enumerate(lines, 1):
-        try:
-            seq = json.loads(line)["seq"] if line.endswith("\n") else None
-        except (ValueError, KeyError, TypeError):
-            seq = None
+        seq = _seq(line)
         if seq is None:
             yield Violation(
                 "damaged", f"line {number} of the log is not a whole event: {line[:80]!r}"
             )
         elif seq != number:
             yield Violation("gap", f"line {number} of the log has seq {seq}")
+
+
+@lru_cache(maxsize=10_000)  # the runs of one campaign have most of their lines in common
+def _seq(line: str) -> Any:
+    try:
+        return json.loads(line)["seq"] if line.endswith("\n") else None
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _grown(before: list[str], now: list[str], acknowledged: int) -> Iterator[Violation]:

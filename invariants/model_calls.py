@@ -22,6 +22,7 @@ from chaoskit.model import Ack, Born, History, Invariant, NothingToJudge, Probe,
 def check(history: History) -> Iterator[Violation]:
     decided: set[int] = set()
     told: list[str] = []
+    last_told: list[str] = []  # whole: what was rolled back since included
     acknowledged = 0
     asked = 0
     for event in history.events:
@@ -40,8 +41,9 @@ def check(history: History) -> Iterator[Violation]:
                 )
             if orphans:
                 yield Violation("orphan", f"the model was asked while {orphans[0]} has no result")
-            yield from _same(told, event.data.get("said", []))
-            told = list(event.data.get("said", []))
+            said = [*last_told[: event.data.get("after", 0)], *event.data.get("said", [])]
+            yield from _same(told, said)
+            told, last_told = list(said), said
     if not asked:
         raise NothingToJudge
 

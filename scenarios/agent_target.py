@@ -61,7 +61,8 @@ async def _main(life: Life) -> None:
     agent = await open_agent(life)
     if life.number:
         life.probe("recovered", **observe(life.directory, life.store))
-        life.probe("shown", shown=shown(agent))
+        if "shown" in life.workload:
+            life.probe("shown", shown=shown(agent))
     for number, request in enumerate(life.workload["requests"]):
         with life.operation("say", request=number) as operation:
             operation.result = await agent.say(request["content"], request_id=f"request-{number}")
@@ -168,6 +169,7 @@ class WatchedProvider:
 
     def __init__(self, life: Life) -> None:
         work = life.workload
+        self._told: list[Message] = []
         self._life = life
         self._failures = {
             int(turn): statuses for turn, statuses in work.get("failures", {}).items()
@@ -180,7 +182,11 @@ class WatchedProvider:
     ) -> Answer:
         turn = 1 + sum(message.role == "assistant" for message in conversation)
         orphans = [call.id for call in unanswered(list(conversation))]
-        self._life.probe("asked", turn=turn, orphans=orphans, said=list(map(as_told, conversation)))
+        # What is as it was when the model was last asked is not said again: it is most of it.
+        same = len(self._told) if list(conversation[: len(self._told)]) == self._told else 0
+        said = list(map(as_told, conversation[same:]))
+        self._told = list(conversation)
+        self._life.probe("asked", turn=turn, orphans=orphans, after=same, said=said)
         if failures := self._failures.get(turn, []):
             # How often it was asked is known outside: a model's troubles do not end with our process.
             asked = self._life.call("model", "ask", turn=turn)["times"]

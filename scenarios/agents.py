@@ -29,7 +29,8 @@ def scenario(
     stores: tuple[str, ...] = STORES,
 ) -> Scenario:
     return Scenario(
-        name=name, summary=summary, target=TARGET, workload=workload,
+        name=name, summary=summary, target=TARGET,
+        workload=lambda seed: {**workload(seed), "shown": True},  # also what a resume shows
         invariants=(*invariants, "cadence", "shown"), services=SERVICES, mutants=AGENT_MUTANTS,
         stores=stores,
     )  # fmt: skip
