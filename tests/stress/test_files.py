@@ -32,7 +32,7 @@ def test_killed_before_and_after_every_point(chaos, name):
 
 @pytest.mark.parametrize("name", ON_FILES)
 def test_one_to_three_crashes_also_during_recovery(chaos, name):
-    outcome = chaos.run(name, store="files", plan="sample", runs=90)
+    outcome = chaos.run(name, store="files", plan="sample", runs=50)
     outcome.assert_holds()
     assert outcome.result.missed == 0
 
@@ -40,7 +40,7 @@ def test_one_to_three_crashes_also_during_recovery(chaos, name):
 @pytest.mark.parametrize("profile", ["ext4", "posix"])
 @pytest.mark.parametrize("name", ON_FILES)
 def test_nothing_acknowledged_is_lost_with_the_power(chaos, name, profile):
-    outcome = chaos.run(name, store="files", faults=("power",), profile=profile, runs=250)
+    outcome = chaos.run(name, store="files", faults=("power",), profile=profile, runs=150)
     outcome.assert_holds()
     assert (
         outcome.result.states >= 95
@@ -49,7 +49,7 @@ def test_nothing_acknowledged_is_lost_with_the_power(chaos, name, profile):
 
 @pytest.mark.parametrize("name", ON_FILES)
 def test_crashes_at_system_calls(chaos, name):
-    outcome = chaos.run(name, store="files", points="syscalls", plan="sample", runs=90)
+    outcome = chaos.run(name, store="files", points="syscalls", plan="sample", runs=50)
     outcome.assert_holds()
     assert outcome.result.missed == 0
 
@@ -61,8 +61,14 @@ def test_no_error_of_the_disk_makes_it_claim_what_is_not_durable(chaos):
     assert outcome.result.missed == 0
 
 
+# What differs between the stores: how they write, roll back, read again and open.
+HERE = ["keeps-partial-turn", "ignores-completed", "asks-again", "counts-usage-twice", "version-by-turn",
+        "buffered-log", "reuses-seq", "refuses-torn-line", "cuts-the-log", "drops-arguments",
+        "forgets-plan"]  # fmt: skip
+
+
 @pytest.mark.requirement("C2")
-@pytest.mark.parametrize("name", [name for name in MUTANTS if name not in POWER_ONLY])
+@pytest.mark.parametrize("name", HERE)
 def test_each_mutant_is_caught_by_the_invariant_meant_for_it(chaos, name):
     options = {"scenario": "payments", "seed": 1, **ELSEWHERE.get(name, {}), "store": "files"}
     chaos.run(mutant=name, **options).assert_violates(MUTANTS[name])

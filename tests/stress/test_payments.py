@@ -15,9 +15,7 @@ def test_the_whole_sweep_holds(chaos):
 
 
 @pytest.mark.requirement("C1")
-@pytest.mark.parametrize(
-    ("mutant", "shard"), [*((None, shard) for shard in range(4)), ("forgets-pending", 0)]
-)
+@pytest.mark.parametrize(("mutant", "shard"), [(None, 0), (None, 2), ("forgets-pending", 1)])
 def test_cold_and_warm_starts_agree_at_every_point(chaos, mutant, shard):
     warm = chaos.run("payments", mutant=mutant, shard=(shard, 4), seed=1).result
     cold = chaos.run("payments", mutant=mutant, shard=(shard, 4), seed=1, cold=True).result

@@ -26,7 +26,7 @@ needs = pytest.mark.requirement
 
 @needs("O2", "O3", "O5", "O7")
 @pytest.mark.parametrize("store", STORES)
-@pytest.mark.parametrize(("name", "parts"), [("waiting", 4), ("interrupted", 1), ("http", 4)])
+@pytest.mark.parametrize(("name", "parts"), [("waiting", 8), ("interrupted", 2), ("http", 6)])
 def test_killed_before_and_after_every_point(chaos, name, parts, store):
     outcome = chaos.run(name, store=store, shard=(0, parts))
     outcome.assert_holds()
@@ -37,7 +37,7 @@ def test_killed_before_and_after_every_point(chaos, name, parts, store):
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_one_to_three_crashes_also_during_recovery(chaos, name, store):
-    outcome = chaos.run(name, store=store, plan="sample", runs=40)
+    outcome = chaos.run(name, store=store, plan="sample", runs=25)
     outcome.assert_holds()
     assert outcome.result.missed == 0
 
@@ -56,7 +56,7 @@ def test_nothing_acknowledged_is_lost_with_the_power(chaos, name, store, profile
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_crashes_at_system_calls(chaos, name, store):
-    outcome = chaos.run(name, store=store, points="syscalls", plan="sample", runs=40)
+    outcome = chaos.run(name, store=store, points="syscalls", plan="sample", runs=25)
     outcome.assert_holds()
     assert outcome.result.missed == 0
 
