@@ -1,0 +1,139 @@
+"""Daemon: what one may ask of it. Each call returns when what it says is durable (D1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from reference_agent.daemon import mailbox, recovery, tree
+from reference_agent.daemon.delivery import Delivery
+from reference_agent.daemon.journal import Journal, MailboxFull, Refused
+from reference_agent.daemon.lives import Lives
+from reference_agent.daemon.mailbox import Limits
+from reference_agent.daemon.provider import Provider
+from reference_agent.daemon.records import DAEMON, OUTSIDE, AgentRecord, Enqueued, Message, Simple
+from reference_agent.daemon.state import State
+from reference_agent.daemon.stores import DaemonStore
+from reference_agent.ids import NewId, checked_session
+
+
+class Daemon:
+    """`recover`, then `start`, then anything, then `close`."""
+
+    def __init__(
+        self, store: DaemonStore, providers: Mapping[str, Provider], *, new_id: NewId,
+        limits: Limits | None = None,
+    ) -> None:  # fmt: skip
+        self._limits = limits or Limits()
+        self._new_id = new_id
+        self._providers = providers
+        self._journal = Journal(store)
+        self._lives = Lives(self._journal, providers)
+        self._delivery = Delivery(self._journal, self._lives, self._limits)
+        self._spawning: set[str] = set()
+
+    @property
+    def state(self) -> State:
+        """To be read only."""
+        return self._journal.state
+
+    async def recover(self) -> list[Simple]:
+        """Steps 1 to 4 of the recovery: afterwards nobody is ACTIVE, and all is as it should be."""
+        return await recovery.recover(self._journal, self._new_id("boot"), self._limits)
+
+    async def start(self) -> None:
+        """Step 5: what is undelivered is delivered, and wakes its receivers; roots have the prompt."""
+        for agent in list(self.state.mailboxes):
+            self._delivery.kick(agent)
+
+    async def spawn(
+        self, agent: str, *, parent: str | None = None, provider: str, model: str
+    ) -> AgentRecord:
+        """Below `parent`, or a root. An agent that is there already is there already."""
+        checked_session(agent)
+        if agent in self.state.parents:
+            if self.state.parents[agent] != parent:
+                raise Refused(f"{agent} is there, below {self.state.parents[agent] or 'nobody'}")
+            return self.state.agents[agent]
+        if agent in {*self._spawning, OUTSIDE, DAEMON} or provider not in self._providers:
+            raise Refused(f"{agent} cannot be spawned: its name is taken, or {provider} is unknown")
+        if parent is not None:
+            self._running(parent)
+        self._spawning.add(agent)
+        try:
+            await self._lives.spawn(agent, parent, provider, model)
+        finally:
+            self._spawning.discard(agent)
+        return self.state.agents[agent]
+
+    async def send(
+        self, receiver: str, content: str, *, sender: str = OUTSIDE, wants_reply: bool = False,
+        message_id: str | None = None,
+    ) -> str:  # fmt: skip
+        """The id of the message. Whoever is not sure whether an id was accepted may send it again (D5)."""
+        message = Message(
+            message_id or self._new_id("message"), sender, receiver, content, wants_reply
+        )
+        await self._journal.write(Enqueued(message), lambda: self._is_new(message))
+        self._delivery.kick(receiver)
+        return message.message_id
+
+    async def reply_to(self, message_id: str) -> str:
+        """Waits for it. NotAnswered: there will be none. Refused: no such question is known."""
+        return await self._delivery.reply_to(message_id)
+
+    async def ask(
+        self, receiver: str, content: str, *, sender: str = OUTSIDE, message_id: str | None = None
+    ) -> str:
+        """A synchronous send: the reply, which the sender has in its history by then."""
+        asked = await self.send(
+            receiver, content, sender=sender, wants_reply=True, message_id=message_id
+        )
+        return await self.reply_to(asked)
+
+    def _is_new(self, message: Message) -> bool:
+        if self.state.knows(message.message_id):
+            return False
+        self._running(message.receiver)
+        if message.sender != OUTSIDE:
+            self._running(message.sender)
+        crowded = [message.receiver] + [message.sender] * message.wants_reply
+        for agent in crowded:
+            if mailbox.load(self.state, agent) >= self._limits.mailbox:
+                raise MailboxFull(f"{agent} has {self._limits.mailbox} messages waiting: try later")
+        return True
+
+    def _running(self, agent: str) -> None:
+        if agent not in self.state.parents or tree.is_stopped(self.state, agent):
+            raise Refused(f"{agent} is not there, or is stopped")
+
+    async def suspend(self, agent: str) -> None:
+        """With all below it. The next message, also one that waits already, resumes it."""
+        self._running(agent)
+        await self._lives.suspend(agent)
+
+    async def resume(self, agent: str) -> None:
+        """With all above it."""
+        self._running(agent)
+        await self._lives.wake(agent)
+
+    async def stop(self, agent: str) -> None:
+        """For ever, with all below it. Whoever waits for an answer of theirs is told."""
+        if agent not in self.state.parents:
+            raise Refused(f"{agent} is not there")
+        await self._lives.stop(agent)
+        for each in tree.subtree(self.state, agent):
+            self._delivery.kick(each)
+
+    def set_aside(self) -> dict[str, str]:
+        """Messages that nobody will handle, of those that are remembered, and why (D7)."""
+        return {m: why for m, (_, why) in self.state.settled.items() if why != "delivered"}
+
+    async def settled(self) -> None:
+        """Until there is nothing left to deliver."""
+        await self._delivery.settled()
+
+    async def close(self) -> None:
+        """Deliver what there is, and suspend everybody: nothing is left for a recovery."""
+        await self.settled()
+        for root in tree.roots(self.state):
+            await self._lives.suspend(root)

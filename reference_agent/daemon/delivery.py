@@ -1,0 +1,153 @@
+"""Delivery: a worker for each agent that has mail, which ends with the last message.
+
+One message is looked at again and again until it is settled: what is decided about it is carried out, and
+if nothing is, its receiver takes a turn (`mailbox.fate`). Nothing but the state is remembered in between,
+so that a crash anywhere, and the recovery after it, are no special case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+
+from reference_agent.daemon import mailbox, tree
+from reference_agent.daemon.journal import Journal, Refused
+from reference_agent.daemon.lives import AgentFailed, Lives
+from reference_agent.daemon.mailbox import Limits
+from reference_agent.daemon.provider import ProviderSession
+from reference_agent.daemon.records import (
+    DELIVERED,
+    OUTSIDE,
+    Enqueued,
+    Failed,
+    Message,
+    Settled,
+    TurnSaved,
+    reply_id,
+)
+from reference_agent.logs import get_logger
+from reference_agent.points import persisting
+
+log = get_logger(__name__)
+
+
+class NotAnswered(Exception):
+    """The receiver will not answer; the text says why."""
+
+
+class Delivery:
+    def __init__(self, journal: Journal, lives: Lives, limits: Limits) -> None:
+        self._journal = journal
+        self._lives = lives
+        self._limits = limits
+        self._workers: dict[str, asyncio.Task[None]] = {}
+        self._waiting: defaultdict[str, list[asyncio.Future[None]]] = defaultdict(list)
+
+    def kick(self, agent: str) -> None:
+        """There may be mail for it."""
+        if agent not in self._journal.state.mailboxes or agent == OUTSIDE:
+            return
+        worker = self._workers.get(agent)
+        if worker is None or worker.done():
+            self._workers[agent] = asyncio.create_task(self._work(agent))
+
+    async def settled(self) -> None:
+        """Until there is nothing to deliver. Raises what stopped a worker: its disk, never its agent."""
+        while self._workers:
+            await asyncio.wait(self._workers.values(), return_when=asyncio.FIRST_COMPLETED)
+            for agent, worker in list(self._workers.items()):
+                if worker.done():
+                    del self._workers[agent]
+                    worker.result()
+
+    async def reply_to(self, message_id: str) -> str:
+        """The reply, when whoever asked has it durably; `user` has it by this call."""
+        answer = reply_id(message_id)
+        while (found := self._reply(message_id, answer)) is None:
+            news = asyncio.get_running_loop().create_future()
+            self._waiting[answer].append(news)
+            for each in (
+                message_id,
+                answer,
+            ):  # a worker that an error stopped tries again, or says so
+                if each in self._journal.state.undelivered:
+                    self.kick(self._journal.state.undelivered[each].receiver)
+            await news
+        reply, outcome = found
+        if outcome is None:
+            state = self._journal.state
+            await self._journal.write(
+                Settled(answer, DELIVERED), lambda: answer in state.undelivered
+            )
+        elif outcome != DELIVERED:
+            raise NotAnswered(f"{reply.receiver} cannot be told: {outcome}")
+        if reply.failed:
+            raise NotAnswered(reply.content)
+        return reply.content
+
+    def _reply(self, message_id: str, answer: str) -> tuple[Message, str | None] | None:
+        state = self._journal.state
+        if answer in state.settled:
+            return state.settled[answer]
+        if answer in state.mailboxes.get(OUTSIDE, ()):
+            return state.undelivered[answer], None
+        if not state.knows(message_id) and not state.knows(answer):
+            raise Refused(f"no message {message_id} is known")
+        return None
+
+    async def _work(self, agent: str) -> None:
+        try:
+            while message := mailbox.next_for(self._journal.state, agent):
+                await self._advance(message)
+        except BaseException as error:
+            # They would wait for ever.
+            for news in [each for waiting in self._waiting.values() for each in waiting]:
+                if not news.done():
+                    news.set_exception(error)
+            self._waiting.clear()
+            raise
+
+    async def _advance(self, message: Message) -> None:
+        fate = mailbox.fate(self._journal.state, message, self._limits)
+        if fate is None:
+            await self._take_turn(message)
+            return
+        if fate.is_failure:
+            log.warning("message.set_aside", message_id=message.message_id, reason=fate.outcome)
+        change = mailbox.closing(self._journal.state, message, fate)
+        await self._journal.write(change)
+        told = change.message if isinstance(change, Enqueued) else message
+        self.kick(told.receiver)
+        for news in self._waiting.pop(told.message_id, ()):
+            if not news.done():
+                news.set_result(None)
+
+    async def _take_turn(self, message: Message) -> None:
+        agent = message.receiver
+        try:
+            await self._lives.wake(agent)
+            async with self._lives.turns[agent]:
+                session = self._lives.session(agent)
+                if session is not None:  # else it was suspended or stopped just now
+                    await self._turn(session, message)
+        except Refused:
+            pass  # stopped: that decides the message
+        except AgentFailed as error:
+            log.warning("message.failed", message_id=message.message_id, reason=str(error))
+            change = Failed(message.message_id, message.tries + 1)
+            await self._journal.write(change, lambda: not self._is_stopped(agent))
+
+    async def _turn(self, session: ProviderSession, message: Message) -> None:
+        agent = message.receiver
+        try:
+            with persisting("inference"):
+                reply = await session.send(message.message_id, message.content)
+            blob = session.suspend()
+        except Exception as error:
+            await self._lives.drop(agent)
+            raise AgentFailed(f"{agent} failed: {error}") from error
+        saved = TurnSaved(agent, blob, message.message_id, reply)
+        await self._journal.write(saved, lambda: not self._is_stopped(agent))
+
+    def _is_stopped(self, agent: str) -> bool:
+        return tree.is_stopped(self._journal.state, agent)

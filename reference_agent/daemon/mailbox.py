@@ -1,0 +1,64 @@
+"""Whether there is room, and what becomes of a message. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from reference_agent.daemon import tree
+from reference_agent.daemon.records import DAEMON, DELIVERED, Enqueued, Message, Settled, reply_id
+from reference_agent.daemon.state import State
+
+
+class Limits(msgspec.Struct, frozen=True):
+    mailbox: int = 100  # messages that may wait for one agent, with the replies it waits for (D6)
+    tries: int = 3  # turns that may fail over one message (D7)
+
+
+class Fate(msgspec.Struct, frozen=True):
+    """`outcome` is for the log, `said` for whoever asked."""
+
+    outcome: str
+    said: str
+
+    @property
+    def is_failure(self) -> bool:
+        return self.outcome != DELIVERED
+
+
+def load(state: State, agent: str) -> int:
+    return len(state.mailboxes.get(agent, ())) + state.asking[agent]
+
+
+def next_for(state: State, agent: str) -> Message | None:
+    """In their order, but the recovery prompt before what was there when the crash came."""
+    mail = state.mailboxes.get(agent, {}).values()
+    prompts = (message for message in mail if message.sender == DAEMON)
+    return next(prompts, None) or next(iter(mail), None)
+
+
+def fate(state: State, message: Message, limits: Limits) -> Fate | None:
+    """What is decided about it already; None: the receiver has yet to handle it.
+
+    Handled comes first: a receiver that was stopped after its turn has replied all the same. Only the
+    last message that it handled can be undelivered still: the next is begun when this one is settled.
+    """
+    receiver = state.agents[message.receiver]
+    if receiver.handled == message.message_id:
+        return Fate(DELIVERED, receiver.reply or "")
+    if tree.is_stopped(state, message.receiver):
+        return Fate("stopped", f"{message.receiver} is stopped")
+    if message.tries >= limits.tries:
+        return Fate("poison", f"{message.receiver} failed {message.tries} times over this message")
+    return None
+
+
+def closing(state: State, message: Message, fate: Fate) -> Enqueued | Settled:
+    """The next change that carries out its fate: the reply first, so that none is ever forgotten."""
+    answer = reply_id(message.message_id)
+    if message.wants_reply and not state.knows(answer):
+        reply = Message(
+            answer, message.receiver, message.sender, fate.said,
+            reply_to=message.message_id, failed=fate.is_failure,
+        )  # fmt: skip
+        return Enqueued(reply)
+    return Settled(message.message_id, fate.outcome)

@@ -1,0 +1,78 @@
+"""What the daemon needs of a provider, and a scripted one whose every word follows from a seed."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import Protocol
+
+import msgspec
+
+POISON = "poison"  # a message that begins with this makes the scripted session fail
+
+
+class ProviderSession(Protocol):
+    """One conversation; one turn at a time."""
+
+    async def send(self, message_id: str, content: str) -> str:
+        """One turn. An error means that the session is lost, and will be restored."""
+
+    def suspend(self) -> str:
+        """All that `restore` needs, as of the last complete turn. The session stays usable."""
+
+    async def close(self) -> None: ...
+
+
+class Provider(Protocol):
+    async def create(self, agent_id: str, model: str) -> ProviderSession: ...
+
+    async def restore(self, agent_id: str, model: str, blob: str) -> ProviderSession: ...
+
+
+class Turn(msgspec.Struct, frozen=True):
+    message_id: str
+    content: str
+    reply: str
+
+
+class History(msgspec.Struct):
+    """What the blob of the scripted provider is, as JSON."""
+
+    agent_id: str
+    turns: list[Turn] = []
+
+
+class ScriptedSession:
+    def __init__(self, history: History, seed: int) -> None:
+        self.history = history
+        self._seed = seed
+
+    async def send(self, message_id: str, content: str) -> str:
+        digest = self._digest(message_id, content)
+        await asyncio.sleep(digest[0] / 100)  # up to 2.5 s, so that agents overtake each other
+        if content.startswith(POISON):
+            raise RuntimeError(f"{self.history.agent_id} choked on {message_id}")
+        reply = f"{self.history.agent_id} read {message_id}: {digest.hex()}"
+        self.history.turns.append(Turn(message_id, content, reply))
+        return reply
+
+    def suspend(self) -> str:
+        return msgspec.json.encode(self.history).decode()
+
+    async def close(self) -> None:
+        """There is no process to end."""
+
+    def _digest(self, *parts: str) -> bytes:
+        told = "/".join([str(self._seed), self.history.agent_id, *parts])
+        return hashlib.blake2b(told.encode(), digest_size=4).digest()
+
+
+class ScriptedProvider:
+    def __init__(self, seed: int = 0) -> None:
+        self._seed = seed
+
+    async def create(self, agent_id: str, model: str) -> ScriptedSession:  # noqa: ARG002
+        return ScriptedSession(History(agent_id), self._seed)
+
+    async def restore(self, agent_id: str, model: str, blob: str) -> ScriptedSession:  # noqa: ARG002
+        return ScriptedSession(msgspec.json.decode(blob, type=History), self._seed)

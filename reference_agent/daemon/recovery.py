@@ -1,0 +1,82 @@
+"""What has to be written after a crash, in the order in which it is.
+
+| step                       | due                                                | change            |
+|----------------------------|----------------------------------------------------|-------------------|
+| 1 records, 2 tree          | a session has no link: nobody was told of it       | session.removed   |
+| (read at open)             | a root was ACTIVE, and has no prompt in its mail   | message.enqueued  |
+| 3 nobody is ACTIVE         | an agent is; children before their parents         | session.suspended |
+| 4 undelivered: re-sent or  | one is handled, or never will be: the reply to it  | message.enqueued  |
+|   flagged                  | the same, and nothing is missing but the mark      | message.delivered |
+| 5 roots, by `Daemon.start` | their prompt wakes them                            |                   |
+
+`due` is a pure function of the state, read while what it names is written. A recovery that is cut begins
+again, and finds the rest due. The prompt comes before step 3, because that step removes the reason for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from reference_agent.daemon import mailbox, tree
+from reference_agent.daemon.journal import Journal
+from reference_agent.daemon.mailbox import Limits
+from reference_agent.daemon.records import (
+    DAEMON,
+    OUTSIDE,
+    Enqueued,
+    Message,
+    Removed,
+    Simple,
+    Suspended,
+)
+from reference_agent.daemon.state import State
+
+PROMPT = (
+    "The daemon stopped without warning and was started again. Your conversation is complete up to your"
+    " last finished turn; a turn that was under way is lost. Messages that nobody has handled are delivered"
+    " now, those to you after this one; what you have handled does not come again. {children}"
+)
+NO_CHILDREN = "You have no sub-agents."
+CHILDREN = "Your sub-agents are suspended, and are resumed when you send them a message: {names}."
+
+
+async def recover(journal: Journal, boot: str, limits: Limits) -> list[Simple]:
+    """Steps 3 and 4; as often as one likes."""
+    written = []
+    for change in due(journal.state, boot, limits):
+        await journal.write(change)
+        written.append(change)
+    return written
+
+
+def due(state: State, boot: str, limits: Limits) -> Iterator[Simple]:
+    """Each change when those before it are in the state. One look at each thing: D8."""
+    for agent in list(state.agents):
+        if agent not in state.parents:
+            yield Removed(agent)
+    for root in tree.roots(state):
+        if state.agents[root].state == "ACTIVE" and not _is_prompted(state, root):
+            yield Enqueued(Message(f"{boot}.{root}", DAEMON, root, prompt(state, root)))
+    for agent in reversed(state.parents):  # a child is linked after its parent
+        if state.agents[agent].state == "ACTIVE":
+            yield Suspended(agent, state.agents[agent].blob)
+    for message in list(state.undelivered.values()):
+        yield from _closing(state, message, limits)
+
+
+def _is_prompted(state: State, root: str) -> bool:
+    return any(mail.sender == DAEMON for mail in state.mailboxes.get(root, {}).values())
+
+
+def prompt(state: State, root: str) -> str:
+    alive = [c for c in state.children.get(root, []) if not tree.is_stopped(state, c)]
+    told = CHILDREN.format(names=", ".join(alive)) if alive else NO_CHILDREN
+    return PROMPT.format(children=told)
+
+
+def _closing(state: State, message: Message, limits: Limits) -> Iterator[Simple]:
+    """Of one that is decided. A reply that this writes to an agent that is stopped is not flagged before
+    somebody wants to deliver it, or the next recovery."""
+    fate = None if message.receiver == OUTSIDE else mailbox.fate(state, message, limits)
+    while fate is not None and message.message_id in state.undelivered:
+        yield mailbox.closing(state, message, fate)

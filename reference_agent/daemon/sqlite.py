@@ -1,0 +1,151 @@
+"""The daemon's changes in SQLite: one statement each, which is a transaction of its own.
+
+Settled messages stay, and are not looked at again: the index has the undelivered ones only, and of the
+others the last 1,000 are read from the table's end (D8).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiosqlite
+import msgspec
+
+from reference_agent.daemon import records
+from reference_agent.daemon.records import AgentRecord, AnyChange, Message
+from reference_agent.daemon.state import REMEMBERED, State
+from reference_agent.points import persisting
+from reference_agent.store.database import Connect, Database, NewerStore
+
+VERSION = 1
+TABLES = """
+CREATE TABLE agents (
+    agent_id TEXT PRIMARY KEY,
+    provider TEXT NOT NULL,
+    model    TEXT NOT NULL,
+    state    TEXT NOT NULL,
+    blob     TEXT NOT NULL,
+    handled  TEXT,
+    reply    TEXT
+);
+CREATE TABLE links (
+    number INTEGER PRIMARY KEY,
+    child  TEXT NOT NULL UNIQUE REFERENCES agents(agent_id),
+    parent TEXT REFERENCES agents(agent_id)
+);
+CREATE TABLE messages (
+    number      INTEGER PRIMARY KEY,
+    message_id  TEXT NOT NULL,
+    sender      TEXT NOT NULL,
+    receiver    TEXT NOT NULL,
+    content     TEXT NOT NULL,
+    wants_reply INTEGER NOT NULL,
+    reply_to    TEXT,
+    failed      INTEGER NOT NULL,
+    tries       INTEGER NOT NULL,
+    outcome     TEXT
+);
+CREATE UNIQUE INDEX undelivered ON messages (message_id) WHERE outcome IS NULL;
+"""
+COLUMNS = "message_id, sender, receiver, content, wants_reply, reply_to, failed, tries"
+UNDELIVERED = (
+    f"SELECT {COLUMNS} FROM messages INDEXED BY undelivered WHERE outcome IS NULL ORDER BY number"
+)
+SETTLED = f"SELECT {COLUMNS}, outcome FROM messages WHERE outcome IS NOT NULL"
+LAST_SETTLED = f"{SETTLED} ORDER BY number DESC LIMIT ?"
+
+T = TypeVar("T", AgentRecord, Message)
+
+
+class _Database(Database):
+    """With other tables than the sessions'."""
+
+    async def _migrate(self, path: Path) -> None:
+        (version,) = await self.one("PRAGMA user_version")
+        if version > VERSION:
+            raise NewerStore(
+                f"{path} has version {version}, and this release knows {VERSION}: upgrade it"
+            )
+        if version < VERSION:
+            with persisting("schema.migrate"):
+                async with self.transaction():
+                    for statement in TABLES.split(";")[:-1]:
+                        await self.execute(statement)
+                    await self.execute(f"PRAGMA user_version = {VERSION}")
+
+
+class SqliteDaemonStore:
+    """Use `open`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.state = State()
+
+    @classmethod
+    async def open(cls, path: Path, connect: Connect = aiosqlite.connect) -> SqliteDaemonStore:
+        store = cls(await _Database.open(path, connect))
+        try:
+            await store._load()
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    async def close(self) -> None:
+        await self._database.close()
+
+    async def write(self, change: AnyChange) -> None:
+        await self._database.write(records.point_of(change), *statement_of(change))
+        self.state.add(change)
+
+    async def _load(self) -> None:
+        query, add = self._database.execute, self.state.add
+        for row in await query(
+            "SELECT agent_id, provider, model, state, blob, handled, reply FROM agents ORDER BY rowid"
+        ):
+            add(records.Recorded(_read(row, AgentRecord)))
+        for child, parent in await query("SELECT child, parent FROM links ORDER BY number"):
+            add(records.Linked(child, parent))
+        for *row, outcome in reversed(await query(LAST_SETTLED, REMEMBERED)):
+            add(records.Remembered(_read(row, Message), outcome))
+        for row in await query(UNDELIVERED):
+            add(records.Enqueued(_read(row, Message)))
+
+
+def _read(row: Any, kind: type[T]) -> T:
+    """Columns stand in the order of the fields; SQLite has no booleans."""
+    return msgspec.convert(dict(zip(kind.__struct_fields__, row, strict=True)), kind, strict=False)
+
+
+def statement_of(change: AnyChange) -> tuple[Any, ...]:  # noqa: PLR0911 - one for each kind
+    """The statement, and what it binds."""
+    match change:
+        case records.Recorded(record):
+            row = msgspec.structs.astuple(record)
+            return "INSERT OR REPLACE INTO agents VALUES (?, ?, ?, ?, ?, ?, ?)", *row
+        case records.Removed(agent):
+            return "DELETE FROM agents WHERE agent_id = ?", agent
+        case records.Linked(agent, parent):
+            return "INSERT INTO links (child, parent) VALUES (?, ?)", agent, parent
+        case records.TurnSaved(agent, blob, message_id, reply):
+            return ("UPDATE agents SET blob = ?, handled = ?, reply = ? WHERE agent_id = ?",
+                    blob, message_id, reply, agent)  # fmt: skip
+        case records.Suspended(agent, blob):
+            return "UPDATE agents SET state = 'SUSPENDED', blob = ? WHERE agent_id = ?", blob, agent
+        case records.Resumed(agent):
+            return "UPDATE agents SET state = 'ACTIVE' WHERE agent_id = ?", agent
+        case records.Stopped(agents):
+            within = "agent_id IN (SELECT value FROM json_each(?))"
+            named = msgspec.json.encode(agents).decode()
+            return f"UPDATE agents SET state = 'STOPPED' WHERE {within}", named
+        case records.Enqueued(message):
+            return (f"INSERT INTO messages ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                    *msgspec.structs.astuple(message))  # fmt: skip
+        case records.Failed(message_id, tries):
+            return ("UPDATE messages SET tries = ? WHERE message_id = ? AND outcome IS NULL",
+                    tries, message_id)  # fmt: skip
+        case records.Settled(message_id, outcome):
+            return ("UPDATE messages SET outcome = ? WHERE message_id = ? AND outcome IS NULL",
+                    outcome, message_id)  # fmt: skip
+    raise AssertionError(f"{change} is not written here")  # what only snapshots have

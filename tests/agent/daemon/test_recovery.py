@@ -1,0 +1,311 @@
+"""Death at every persist point, before and after it; then a recovery that may die, too."""
+
+import asyncio
+import json
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from reference_agent.daemon import state as state_module
+from reference_agent.daemon.delivery import NotAnswered
+from reference_agent.daemon.files import segment_path, segments
+from reference_agent.daemon.journal import Refused
+from reference_agent.daemon.recovery import PROMPT, prompt
+from reference_agent.daemon.sqlite import UNDELIVERED
+from reference_agent.log import DamagedLog
+from tests.agent.daemon.helpers import (
+    MEMORY,
+    SCRIPTED,
+    STORES,
+    Death,
+    Home,
+    assert_sound,
+    family,
+    history,
+    watched,
+)
+
+SIX = {"session.created", "session.recorded", "tree.linked", "message.enqueued", "inference",
+       "send.completed"}  # fmt: skip
+
+
+@pytest.fixture
+def in_memory():
+    with TemporaryDirectory(dir=MEMORY) as directory:
+        yield Path(directory)
+
+
+class Client:
+    """Does everything once; remembers what was acknowledged, and does the rest again after a death."""
+
+    def __init__(self):
+        self.spawned = set()
+        self.sent = {}  # id -> receiver
+        self.replies = {}  # id -> what was said
+        self.stopped = set()
+
+    async def act(self, daemon):
+        for agent, parent in (("a", None), ("b", "a"), ("c", "b"), ("d", "a"), ("e", None)):
+            await daemon.spawn(agent, parent=parent, **SCRIPTED)
+            self.spawned.add(agent)
+        await asyncio.gather(
+            self.ask(daemon, "m1", "b", "a"),
+            self.ask(daemon, "m2", "c", "user"),
+            self.ask(daemon, "m3", "a", "d"),
+            self.send(daemon, "m4", "poison", "d"),
+            self.send(daemon, "m5", "hello", "d"),
+        )
+        await daemon.suspend("b")
+        await self.send(daemon, "m6", "hello", "c")
+        await asyncio.gather(self.ask(daemon, "m7", "d", "a"), self.stop(daemon, "d"))
+        await daemon.settled()
+
+    async def send(self, daemon, message, content, receiver, sender="user", **more):
+        try:
+            await daemon.send(receiver, content, sender=sender, message_id=message, **more)
+        except Refused:
+            assert receiver in ("d",) or sender in ("d",)
+        else:
+            self.sent[message] = receiver
+
+    async def ask(self, daemon, message, receiver, sender):
+        await self.send(daemon, message, "question", receiver, sender, wants_reply=True)
+        try:
+            reply = await daemon.reply_to(message)
+        except (NotAnswered, Refused):
+            assert "d" in (receiver, sender)
+        else:
+            assert self.replies.setdefault(message, reply) == reply
+
+    async def stop(self, daemon, agent):
+        await daemon.stop(agent)
+        self.stopped.add(agent)
+
+
+def check(daemon, client, *, done):
+    """The five invariants; `done`: also that nothing is left to do."""
+    state = daemon.state
+    assert_sound(state, client.spawned)
+    assert {state.agents[agent].state for agent in client.stopped} <= {"STOPPED"}
+    for message, receiver in client.sent.items():
+        handled = message in history(daemon, receiver)
+        if message not in state.undelivered:
+            assert handled or message in daemon.set_aside(), f"{message} is lost"
+        assert not done or message not in state.undelivered
+    if done:
+        assert "m1.reply" in history(daemon, "a")
+        assert history(daemon, "c").count("m6") == 1
+        assert daemon.set_aside()["m4"] in ("poison", "stopped")
+
+
+async def nothing(_daemon):
+    pass
+
+
+@pytest.mark.requirement("S3", "S4", "S5", "S6")
+@pytest.mark.parametrize(("kind", "segment"), [("sqlite", None), ("files", None), ("files", 4)])
+def test_wherever_it_dies_nothing_acknowledged_is_lost(in_memory, kind, segment):
+    names = set()
+    for deadly in count(1):
+        home, client = Home(in_memory / f"{deadly}", kind, segment=segment), Client()
+        with watched(deadly) as points:
+            try:
+                home.run(client.act)
+            except Death:
+                pass
+            else:
+                break
+        names.add(points.passed[deadly - 1])
+
+        async def look(daemon, client=client):
+            assert {record.state for record in daemon.state.agents.values()} <= {
+                "SUSPENDED", "STOPPED"}  # fmt: skip
+            check(daemon, client, done=False)
+            return sorted(map(repr, daemon.state.changes()))
+
+        kept = home.run(look, start=False)
+        assert home.run(look, start=False) == kept  # a recovery that is repeated changes nothing
+
+        async def go_on(daemon, client=client):
+            await daemon.settled()
+            await client.act(daemon)
+            check(daemon, client, done=True)
+
+        home.run(go_on)
+    assert deadly > 100
+    assert {(name, when) for name in SIX for when in ("before", "after")} <= names
+
+
+@pytest.mark.requirement("S4", "S5")
+@pytest.mark.parametrize("kind", STORES)
+def test_a_recovery_may_die_wherever_it_likes(tmp_path, kind):
+    async def half(daemon):
+        await family(daemon)
+        await daemon.send("c", "question", sender="a", wants_reply=True, message_id="m")
+        await daemon.send("b", "question", sender="c", wants_reply=True, message_id="n")
+
+    async def whole(daemon):
+        await daemon.settled()
+        assert_sound(daemon.state, "abc")
+        assert {m for m in history(daemon, "a") if "boot" not in m} == {"m.reply"}
+        assert sum("boot" in m for m in history(daemon, "a")) == 1  # one prompt for one crash
+        assert "m" in history(daemon, "c")
+
+    for deadly in count(1):
+        home = Home(tmp_path / f"{deadly}", kind)
+        home.run(half)
+        died = 0
+        for again in [deadly, 2, 2, 2, 2, 2, 2, 2, None]:  # 2: each life writes one thing and dies
+            with watched(again):
+                try:
+                    home.run(nothing, start=False)
+                except Death:
+                    died += 1
+                else:
+                    break
+        home.run(whole)
+        if not died:
+            break
+    assert deadly > 8
+
+
+@pytest.mark.requirement("S4", "S9")
+@pytest.mark.parametrize("kind", STORES)
+def test_only_roots_are_resumed_with_a_prompt_and_children_on_demand(tmp_path, kind):
+    home = Home(tmp_path, kind)
+
+    async def crash(daemon):
+        await family(daemon)
+        await daemon.spawn("e", **SCRIPTED)
+        await daemon.suspend("e")
+
+    async def later(daemon):
+        told = list(daemon.state.mailboxes["a"].values())
+        await daemon.settled()
+        states = {agent: record.state for agent, record in daemon.state.agents.items()}
+        assert states == {"a": "ACTIVE", "b": "SUSPENDED", "c": "SUSPENDED", "e": "SUSPENDED"}
+        assert [message.content for message in told] == [prompt(daemon.state, "a")]
+        assert told[0].content.startswith(PROMPT[:60])
+        assert told[0].content.endswith("when you send them a message: b.")
+        assert [len(history(daemon, agent)) for agent in "abce"] == [1, 0, 0, 0]
+        await daemon.send("c", "wake up", sender="a")
+        await daemon.settled()
+        assert {daemon.state.agents[agent].state for agent in "abc"} == {"ACTIVE"}
+
+    home.run(crash)
+    home.run(later)
+
+
+@pytest.mark.requirement("S9")
+@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("point", ["send.completed", "message.enqueued", "message.delivered"])
+def test_b_replied_but_a_never_got_it(tmp_path, kind, point):
+    """B is not asked to repeat it: not even woken, once its turn is durable."""
+    home = Home(tmp_path, kind)
+
+    async def crash(daemon):
+        await family(daemon)
+
+        def die(name, when):
+            passed.append((name, when))
+            if (point, "after") in passed[4:]:  # after the question and its inference
+                raise Death  # and ever after
+
+        passed = []
+        with watched(when_called=die):
+            await daemon.ask("b", "question", sender="a", message_id="m")
+
+    async def later(daemon):
+        await daemon.settled()
+        assert history(daemon, "b") == ["m"]
+        assert [m for m in history(daemon, "a") if "boot" not in m] == ["m.reply"]
+        assert daemon.state.agents["b"].state == "SUSPENDED"
+        assert (await daemon.ask("b", "question", sender="a", message_id="m")).startswith(
+            "b read m"
+        )
+        assert history(daemon, "b") == ["m"]
+
+    with pytest.raises(Death):
+        home.run(crash)
+    home.run(later)
+
+
+@pytest.mark.requirement("S4")
+def test_recovery_reads_what_counts_and_not_what_was_ever_sent(tmp_path, monkeypatch):
+    monkeypatch.setattr(state_module, "REMEMBERED", 10)
+    home = Home(tmp_path, "files", segment=50)
+
+    async def busy(daemon):
+        await family(daemon)
+        for n in range(300):
+            await daemon.send("c", "x", message_id=f"m{n}")
+            if n % 50 == 49:
+                await daemon.settled()
+                await daemon.suspend("a")
+        await daemon.send("c", "x", message_id="last")
+
+    home.run(busy)
+    numbers = segments(tmp_path)
+    assert len(numbers) > 15
+    assert len(segment_path(tmp_path, numbers[-1]).read_bytes().splitlines()) <= 51
+
+    async def later(daemon):
+        await daemon.settled()
+        assert len(history(daemon, "c")) == 301
+        assert len(daemon.state.settled) == 10
+
+    for number in numbers[:-1]:
+        segment_path(tmp_path, number).unlink()  # history: nobody reads it
+    home.run(later)
+
+
+@pytest.mark.requirement("S4")
+def test_sqlite_finds_the_undelivered_by_their_index(tmp_path):
+    home = Home(tmp_path, "sqlite")
+
+    async def main(daemon):
+        return await daemon._journal._store._database.execute(f"EXPLAIN QUERY PLAN {UNDELIVERED}")
+
+    steps = [row[-1] for row in home.run(main)]
+    assert steps[0] == "SCAN messages USING INDEX undelivered"
+
+
+@pytest.mark.requirement("S6")
+def test_a_torn_last_line_is_cut_and_other_damage_is_named(tmp_path):
+    home = Home(tmp_path, "files")
+    home.run(family)
+    log = segment_path(tmp_path, 1)
+    before = log.read_bytes()
+    log.write_bytes(before + b'{"seq": 99, "ki')
+    home.run(nothing)
+    assert log.read_bytes().startswith(before)
+    nobody = b'{"seq": 1, "kind": "session.resumed", "agent_id": "x"}\n'
+    for bad in (b'{"seq": 1, "kind": "nonsense"}\n', nobody):
+        log.write_bytes(bad)
+        with pytest.raises(DamagedLog, match="line 1"):
+            home.run(nothing)
+        assert log.read_bytes() == bad
+
+
+@pytest.mark.requirement("S6")
+def test_the_log_only_grows(tmp_path):
+    home = Home(tmp_path, "files", segment=5)
+    seen = {}
+
+    def look(_name, when):
+        if when == "after":
+            for number in segments(tmp_path):
+                now = segment_path(tmp_path, number).read_bytes()
+                assert now.startswith(seen.get(number, b""))
+                seen[number] = now
+
+    for _ in range(3):
+        with watched(when_called=look):
+            home.run(Client().act)
+    assert len(seen) > 10
+    for content in seen.values():
+        assert [json.loads(line)["seq"] for line in content.splitlines()] == list(
+            range(1, content.count(b"\n") + 1)
+        )
