@@ -101,3 +101,22 @@ SESSION_MUTANTS = (
     _session_mutant("ignores-last-event-id", "told",
                     "a client that comes back gets all events again (scenario http)"),
 )  # fmt: skip
+
+
+def _tree_mutant(name: str, breaks: str, summary: str) -> Mutant:
+    patch = f"scenarios.tree_mutations:{name.replace('-', '_')}"
+    return Mutant(name=name, summary=summary, breaks=breaks, patch=patch)
+
+
+TREE_MUTANTS = (
+    _tree_mutant("links-late", "tree",
+                 "acknowledges a spawn before the link to its parent is written"),
+    _tree_mutant("marks-before-delivery", "delivery",
+                 "marks a message as delivered before its receiver has handled it"),
+    _tree_mutant("stays-active", "no-active",
+                 "leaves the agents ACTIVE that were so when the crash came"),
+    _tree_mutant("wakes-without-parent", "tree",
+                 "resumes a child while its parent is suspended"),
+    _tree_mutant("handles-again", "delivery",
+                 "does not recognise a message that was handled before the crash"),
+)  # fmt: skip

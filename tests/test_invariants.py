@@ -300,6 +300,83 @@ VACUOUS += [
 ]
 
 
+def agent(state="SUSPENDED", *turns):
+    return {"state": state, "turns": [list(turn) for turn in turns]}
+
+
+def found_tree(name="end", messages=None, damage=(), parents=None, **agents):
+    """A look at a daemon; everybody is a root, if nothing else is said."""
+    links = dict.fromkeys(agents) if parents is None else parents
+    data = {"agents": agents, "parents": links, "messages": messages or {}, "damage": list(damage)}
+    return Probe(1, 0, name, data)
+
+
+def spawned(child, parent=None):
+    return Ack(0, 0, "spawned", {"agent": child, "parent": parent})
+
+
+def sent(asks=False, poison=False, by="user"):
+    data = {"id": "m", "to": "b", "from": by, "asks": asks, "poison": poison}
+    return Ack(0, 0, "sent", data)
+
+
+def said(text):
+    return Ack(0, 0, "replied", {"id": "m", "said": text})
+
+
+OPEN, GIVEN, ASIDE = {"outcome": None}, {"outcome": "delivered"}, {"outcome": "stopped"}
+B_READ_M = agent("ACTIVE", ("m", "yes"))
+A_ABOVE_B = {"a": None, "b": "a"}
+ASKED = {"m": GIVEN, "m.reply": GIVEN}
+
+GOOD += [
+    ("tree", [spawned("a"), found_tree(a=agent(), b=agent("STOPPED"), parents=A_ABOVE_B)], ()),
+    ("tree", [found_tree(a=agent("ACTIVE"), b=agent("ACTIVE"), parents=A_ABOVE_B)], ()),
+    ("tree", [Ack(0, 0, "stopped", {"agent": "a"}), found_tree(a=agent("STOPPED"))], ()),
+    ("delivery", [sent(), found_tree("recovered", {"m": OPEN}, b=agent())], ()),
+    ("delivery", [sent(), found_tree(messages={"m": GIVEN}, b=B_READ_M)], ()),
+    ("delivery", [sent(), found_tree(messages={"m": ASIDE}, b=agent("STOPPED"))], ()),
+    ("delivery", [sent(poison=True), found_tree(messages={"m": ASIDE}, b=agent())], ()),
+    ("delivery", [sent(asks=True), said("yes"), said("yes"), found_tree(messages=ASKED, b=B_READ_M)], ()),
+    ("delivery", [sent(asks=True, by="a"),
+                  found_tree(messages=ASKED, a=agent("ACTIVE", ("m.reply", "ok")), b=B_READ_M)], ()),
+    ("delivery", [sent(asks=True, by="a"),
+                  found_tree(messages=ASKED, a=agent("STOPPED"), b=B_READ_M)], ()),
+    ("no-active", [found_tree("recovered", a=agent(), b=agent("STOPPED"))], ()),
+    ("no-active", [found_tree("end", a=agent("ACTIVE"))], ()),
+]  # fmt: skip
+BAD += [
+    ("tree/orphan", [found_tree(a=agent(), parents={})], ()),
+    ("tree/dangling", [found_tree(a=agent(), parents={"a": "b"})], ()),
+    ("tree/dangling", [found_tree(a=agent(), parents=A_ABOVE_B)], ()),
+    ("tree/cycle", [found_tree(a=agent(), b=agent(), parents={"a": "b", "b": "a"})], ()),
+    ("tree/abandoned", [found_tree(a=agent("STOPPED"), b=agent(), parents=A_ABOVE_B)], ()),
+    ("tree/alone", [found_tree(a=agent(), b=agent("ACTIVE"), parents=A_ABOVE_B)], ()),
+    ("tree/lost", [spawned("a"), found_tree("recovered")], ()),
+    ("tree/moved", [spawned("b"), found_tree(a=agent(), b=agent(), parents=A_ABOVE_B)], ()),
+    ("tree/revived", [Ack(0, 0, "stopped", {"agent": "a"}), found_tree(a=agent())], ()),
+    ("delivery/lost", [sent(), found_tree("recovered", b=agent())], ()),
+    ("delivery/lost", [sent(), found_tree("recovered", {"m": GIVEN}, b=agent())], ()),
+    ("delivery/stuck", [sent(), found_tree(messages={"m": OPEN}, b=agent())], ()),
+    ("delivery/given up", [sent(), found_tree(messages={"m": ASIDE}, b=agent())], ()),
+    ("delivery/doubled", [sent(), found_tree(b=agent("ACTIVE", ("m", "yes"), ("m", "yes")))], ()),
+    ("delivery/unanswered", [sent(asks=True), found_tree(messages={"m": GIVEN}, b=B_READ_M)], ()),
+    ("delivery/unanswered",
+     [sent(asks=True, by="a"), found_tree(messages=ASKED, a=agent(), b=B_READ_M)], ()),
+    ("delivery/changed", [said("yes"), said("no")], ()),
+    ("delivery/changed", [sent(asks=True), said("no"), found_tree(messages=ASKED, b=B_READ_M)], ()),
+    ("no-active/active", [found_tree("recovered", a=agent("ACTIVE"))], ()),
+    ("no-active/damaged", [found_tree("end", a=agent("LOST"))], ()),
+    ("no-active/damaged", [found_tree("recovered", damage=["the blob of a"], a=agent())], ()),
+]  # fmt: skip
+VACUOUS += [
+    ("tree", [CRASH, spawned("a")], ()),
+    ("delivery", [CRASH, sent()], ()),
+    ("delivery", [found_tree()], ()),
+    ("no-active", [CRASH, found_tree("recovered")], ()),
+]
+
+
 def check(name, events, baseline):
     history = History(tuple(events), tuple(baseline))
     return list(registry.invariant(name).check(history))

@@ -1,0 +1,98 @@
+"""delivery: what was accepted is handled once by its receiver, or set aside for a reason; replies, too.
+
+Verifies every acknowledged send (ack `sent`) at each later look: it is in the message log; if it is marked
+as delivered, the receiver's history has it; if it is set aside, the receiver is stopped or the message is
+poison; in the `end` it is one of these. No history has a message twice. A question that is settled has its
+reply in the log, in the `end` also in the history of whoever asked; and what a client was told is what
+the receiver said, whenever it asks (ack `replied`). Cannot see messages that were never acknowledged.
+
+Smallest history that breaks it: ack sent m, recovered without m.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from chaoskit.model import Ack, History, Invariant, Json, NothingToJudge, Probe, Violation
+
+
+def check(history: History) -> Iterator[Violation]:
+    told: dict[str, Json] = {}
+    said: dict[str, str] = {}
+    looks = 0
+    for event in history.events:
+        if isinstance(event, Ack) and event.name == "sent":
+            told[event.data["id"]] = event.data
+        elif isinstance(event, Ack) and event.name == "replied":
+            before = said.setdefault(event.data["id"], event.data["said"])
+            if before != event.data["said"]:
+                yield Violation("changed", f"the reply to {event.data['id']} was told differently")
+        elif isinstance(event, Probe) and "parents" in event.data:
+            looks += len(told)
+            yield from _histories(event.data["agents"])
+            for data in told.values():
+                yield from _message(data, event.data, is_end=event.name == "end")
+            yield from _replies(said, told, event.data["agents"])
+    if not looks and not said:
+        raise NothingToJudge
+
+
+def _histories(agents: Json) -> Iterator[Violation]:
+    for agent, found in agents.items():
+        for message, times in Counter(id_ for id_, _ in found["turns"]).items():
+            if times > 1:
+                yield Violation("doubled", f"{agent} has handled {message} {times} times")
+
+
+def _message(sent: Json, found: Json, *, is_end: bool) -> Iterator[Violation]:
+    message, receiver = sent["id"], sent["to"]
+    known = found["messages"].get(message)
+    outcome = known and known["outcome"]
+    if known is None:
+        yield Violation("lost", f"{message} was accepted, and is not in the log")
+    elif outcome is None:
+        if is_end:
+            yield Violation("stuck", f"{message} is undelivered, and nothing happens about it")
+    elif outcome == "delivered":
+        if not _has(found, receiver, message):
+            yield Violation("lost", f"{message} is marked as delivered, {receiver} never had it")
+    elif not sent["poison"] and _state(found, receiver) != "STOPPED":
+        yield Violation("given up", f"{message} was set aside ({outcome}) without a reason")
+    if outcome is not None and sent["asks"]:
+        yield from _reply(sent, found, is_end=is_end)
+
+
+def _reply(sent: Json, found: Json, *, is_end: bool) -> Iterator[Violation]:
+    """Of a question that is settled."""
+    reply, asker = f"{sent['id']}.reply", sent["from"]
+    if reply not in found["messages"]:
+        yield Violation("unanswered", f"{sent['id']} is settled, and there is no reply to it")
+        return
+    lives = _state(found, asker) in ("ACTIVE", "SUSPENDED")
+    if is_end and lives and not _has(found, asker, reply):
+        yield Violation("unanswered", f"{asker} never had the reply to {sent['id']}")
+
+
+def _replies(said: dict[str, str], told: dict[str, Json], agents: Json) -> Iterator[Violation]:
+    for message, text in said.items():
+        receiver = agents.get(told[message]["to"]) if message in told else None
+        if receiver and [message, text] not in receiver["turns"]:
+            yield Violation("changed", f"the reply to {message} is not what its receiver said")
+
+
+def _has(found: Json, agent: str, message: str) -> bool:
+    turns = found["agents"].get(agent, {"turns": []})["turns"]
+    return any(id_ == message for id_, _ in turns)
+
+
+def _state(found: Json, agent: str) -> str | None:
+    record = found["agents"].get(agent)
+    return str(record["state"]) if record else None
+
+
+INVARIANT = Invariant(
+    name="delivery",
+    summary="an accepted message is handled exactly once or set aside for a reason; no reply is lost",
+    check=check,
+)

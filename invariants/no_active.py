@@ -1,0 +1,35 @@
+"""no-active: after a recovery no agent is ACTIVE, and every session record can be read.
+
+Verifies the probe `recovered`, which is taken before anybody is resumed: each agent is SUSPENDED or
+STOPPED, and its blob is one that its provider can read (`damage` says which are not). Cannot see whether
+the blob is the latest: that is for `delivery`.
+
+Smallest history that breaks it: recovered with an agent that is ACTIVE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from chaoskit.model import History, Invariant, NothingToJudge, Probe, Violation
+
+
+def check(history: History) -> Iterator[Violation]:
+    looks = [probe for probe in history.of(Probe) if "damage" in probe.data]
+    if not any(probe.data["agents"] for probe in looks):
+        raise NothingToJudge
+    for probe in looks:
+        for what in probe.data["damage"]:
+            yield Violation("damaged", what)
+        for agent, found in probe.data["agents"].items():
+            if found["state"] not in ("ACTIVE", "SUSPENDED", "STOPPED"):
+                yield Violation("damaged", f"{agent} is in no known state: {found['state']}")
+            elif probe.name == "recovered" and found["state"] == "ACTIVE":
+                yield Violation("active", f"{agent} is ACTIVE, and nobody has resumed it")
+
+
+INVARIANT = Invariant(
+    name="no-active",
+    summary="a recovery leaves no agent ACTIVE, and every session record readable",
+    check=check,
+)

@@ -1,0 +1,79 @@
+"""tree: the agents are a forest at every look, and whoever was acknowledged is in it.
+
+Verifies at the probes `recovered` and `end`: every agent has a link, every link leads to agents that are
+there, nobody is its own ancestor; every acknowledged spawn is there, below its parent; below a stopped
+agent everybody is stopped, as is whoever was acknowledged as stopped; nobody is ACTIVE below a parent
+that is not. Cannot see what the tree was between two looks.
+
+Smallest history that breaks it: ack spawned a below b, end without a.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from chaoskit.model import Ack, History, Invariant, Json, NothingToJudge, Probe, Violation
+
+
+def check(history: History) -> Iterator[Violation]:
+    if not any("parents" in probe.data for probe in history.of(Probe)):
+        raise NothingToJudge
+    told: list[Ack] = []
+    for event in history.events:
+        if isinstance(event, Ack):
+            told.append(event)
+        elif isinstance(event, Probe) and "parents" in event.data:
+            agents, parents = event.data["agents"], event.data["parents"]
+            yield from _forest(agents, parents)
+            yield from _states(agents, parents)
+            yield from _kept(told, agents, parents)
+
+
+def _forest(agents: Json, parents: Json) -> Iterator[Violation]:
+    for agent in agents:
+        if agent not in parents:
+            yield Violation("orphan", f"{agent} has a record and no place in the tree")
+    for agent, parent in parents.items():
+        for end in (agent, parent):
+            if end is not None and end not in agents:
+                yield Violation("dangling", f"{agent} is below {parent}, and {end} is not there")
+        above, seen = parent, {agent}
+        while above is not None and above not in seen:
+            seen.add(above)
+            above = parents.get(above)
+        if above is not None:
+            yield Violation("cycle", f"{agent} is below itself")
+
+
+def _states(agents: Json, parents: Json) -> Iterator[Violation]:
+    for agent, parent in parents.items():
+        if agent not in agents or parent not in agents:
+            continue
+        own, above = agents[agent]["state"], agents[parent]["state"]
+        if above == "STOPPED" and own != "STOPPED":
+            yield Violation("abandoned", f"{agent} is {own}, and its parent {parent} is stopped")
+        elif own == "ACTIVE" and above != "ACTIVE":
+            yield Violation("alone", f"{agent} is ACTIVE, and its parent {parent} is {above}")
+
+
+def _kept(told: list[Ack], agents: Json, parents: Json) -> Iterator[Violation]:
+    for ack in told:
+        if ack.name == "spawned":
+            agent, parent = ack.data["agent"], ack.data["parent"]
+            if agent not in agents or agent not in parents:
+                yield Violation("lost", f"{agent} was spawned, and is not there")
+            elif parents[agent] != parent:
+                yield Violation(
+                    "moved", f"{agent} was spawned below {parent}, not {parents[agent]}"
+                )
+        elif ack.name == "stopped":
+            agent = ack.data["agent"]
+            if agent in agents and agents[agent]["state"] != "STOPPED":
+                yield Violation("revived", f"{agent} was stopped, and is {agents[agent]['state']}")
+
+
+INVARIANT = Invariant(
+    name="tree",
+    summary="the agents are a forest, with everybody in it whose spawn was acknowledged",
+    check=check,
+)

@@ -1,0 +1,88 @@
+"""How each mutant of the daemon differs from it. See scenarios/mutations.py."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec.structs import replace as changed
+
+from reference_agent.daemon import recovery, tree
+from reference_agent.daemon.delivery import Delivery
+from reference_agent.daemon.journal import Journal
+from reference_agent.daemon.provider import POISON
+from reference_agent.daemon.records import DELIVERED, Linked, Message, Settled, Suspended
+from reference_agent.daemon.state import State
+from scenarios.mutations import replace
+
+
+def links_late() -> None:
+    """The link counts at once, and is on disk some time later."""
+    sound = Journal.write
+    late: set[asyncio.Task[None]] = set()
+
+    async def write(self: Journal, change: Any, wanted: Any = lambda: True) -> bool:
+        if not isinstance(change, Linked):
+            return await sound(self, change, wanted)
+        wanted()
+        self.state.add(change)
+
+        async def link() -> None:
+            await asyncio.sleep(1)
+            known = self.state.children, self.state.parents
+            self.state.children, self.state.parents = {}, {}  # what it adds is there already
+            await sound(self, change)
+            self.state.children, self.state.parents = known
+
+        late.add(asyncio.create_task(link()))
+        return True
+
+    replace(Journal, "write", write)
+
+
+def marks_before_delivery() -> None:
+    """Not questions, whose loss would keep the asker waiting, nor poison, whose failures are counted."""
+    sound = Delivery._take_turn
+
+    async def take_turn(self: Delivery, message: Message) -> None:
+        state, receiver = self._journal.state, message.receiver
+        if message.wants_reply or message.content.startswith(POISON):
+            return await sound(self, message)
+        await self._journal.write(Settled(message.message_id, DELIVERED))
+        while state.agents[receiver].handled != message.message_id:
+            if tree.is_stopped(state, receiver):
+                break
+            await sound(self, message)
+        for news in self._waiting.pop(message.message_id, ()):  # it may be a reply
+            news.set_result(None)
+        return None
+
+    replace(Delivery, "_take_turn", take_turn)
+
+
+def stays_active() -> None:
+    sound = recovery.due
+
+    def due(state: State, boot: str, limits: Any) -> Iterator[Any]:
+        return (
+            change for change in sound(state, boot, limits) if not isinstance(change, Suspended)
+        )
+
+    replace(recovery, "due", due)
+
+
+def wakes_without_parent() -> None:
+    sound = tree.path
+    replace(tree, "path", lambda state, agent: sound(state, agent)[-1:])
+
+
+def handles_again() -> None:
+    sound = recovery.recover
+
+    async def recover(journal: Journal, boot: str, limits: Any) -> Any:
+        for agent, record in journal.state.agents.items():
+            journal.state.agents[agent] = changed(record, handled=None)
+        return await sound(journal, boot, limits)
+
+    replace(recovery, "recover", recover)
