@@ -11,4 +11,12 @@ They read these facts, which a target reports through `chaoskit.inside.Life`:
                      so many messages that are as they were when it was last asked in this life
     probe "shown"    {"shown"}                      what the user sees of a recovered conversation
     probe "cadence"  {"kind", "turns"}              how often a checkpoint was asked for
+
+and of a daemon:
+
+    ack "spawned"    {"agent", "parent"}            an agent is durable, and has its place in the tree
+    ack "stopped"    {"agent"}                      and so are all below it
+    ack "sent"       {"id", "from", "to", "asks", "poison"}     a message is durable
+    ack "replied"    {"id", "said"}                 the reply to it, as the client was told
+    probe "recovered", "end"  {"agents", "parents", "messages", "log", "damage"}   what is on disk
 """

@@ -43,13 +43,14 @@ class History(msgspec.Struct):
 
 
 class ScriptedSession:
-    def __init__(self, history: History, seed: int) -> None:
+    def __init__(self, history: History, seed: int, slowest: float) -> None:
         self.history = history
         self._seed = seed
+        self._slowest = slowest
 
     async def send(self, message_id: str, content: str) -> str:
         digest = self._digest(message_id, content)
-        await asyncio.sleep(digest[0] / 100)  # up to 2.5 s, so that agents overtake each other
+        await asyncio.sleep(self._slowest * digest[0] / 255)  # so that agents overtake each other
         if content.startswith(POISON):
             raise RuntimeError(f"{self.history.agent_id} choked on {message_id}")
         reply = f"{self.history.agent_id} read {message_id}: {digest.hex()}"
@@ -68,11 +69,14 @@ class ScriptedSession:
 
 
 class ScriptedProvider:
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, slowest: float = 2.5) -> None:
+        """`slowest`: the most seconds that a turn takes."""
         self._seed = seed
+        self._slowest = slowest
 
     async def create(self, agent_id: str, model: str) -> ScriptedSession:  # noqa: ARG002
-        return ScriptedSession(History(agent_id), self._seed)
+        return ScriptedSession(History(agent_id), self._seed, self._slowest)
 
     async def restore(self, agent_id: str, model: str, blob: str) -> ScriptedSession:  # noqa: ARG002
-        return ScriptedSession(msgspec.json.decode(blob, type=History), self._seed)
+        history = msgspec.json.decode(blob, type=History)
+        return ScriptedSession(history, self._seed, self._slowest)

@@ -4,9 +4,13 @@ import asyncio
 
 import pytest
 
+from reference_agent.daemon.daemon import Daemon
 from reference_agent.daemon.delivery import NotAnswered
 from reference_agent.daemon.journal import MailboxFull, Refused
 from reference_agent.daemon.mailbox import Limits
+from reference_agent.daemon.provider import ScriptedProvider
+from reference_agent.daemon.stores import opened_store
+from reference_agent.ids import random_id
 from reference_agent.lock import SessionBusy
 from tests.agent.daemon.helpers import (
     SCRIPTED,
@@ -277,3 +281,25 @@ def test_what_is_not_known_is_refused(home):
             await daemon.spawn("x", provider="unheard-of", model="m")
 
     home.run(act)
+
+
+@pytest.mark.requirement("S3")
+def test_with_threads_under_sqlite_and_a_clock_that_runs(tmp_path):
+    """As it is used: twenty agents at once, on aiosqlite as it is."""
+
+    async def main():
+        async with opened_store(tmp_path, "sqlite", clock=lambda: 0.0) as store:
+            daemon = Daemon(store, {"scripted": ScriptedProvider(slowest=0.01)}, new_id=random_id)
+            await daemon.spawn("a", **SCRIPTED)
+            names = [f"b{n}" for n in range(20)]
+            await asyncio.gather(*(daemon.spawn(n, parent="a", **SCRIPTED) for n in names))
+            asked = [daemon.ask(n, "?", sender="a", message_id=f"m-{n}") for n in names]
+            replies = await asyncio.gather(*asked, daemon.suspend("b0"), daemon.stop("b1"),
+                                           return_exceptions=True)  # fmt: skip
+            await daemon.close()
+            answered = [r for r in replies if isinstance(r, str)]
+            assert len(answered) >= 19
+            assert len(history(daemon, "a")) in (19, 20)
+            assert_sound(daemon.state, names)
+
+    asyncio.run(main())
