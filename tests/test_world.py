@@ -56,3 +56,13 @@ def test_a_question_is_counted_and_is_no_effect(world):
     assert asked == [1, 2]
     assert world.act(1, call("plain", "ask", turn=2)) == {"times": 1}
     assert not any(effect.applied for effect in world.ledger)
+
+
+def test_what_a_client_remembers_outlives_the_target_and_is_no_effect(world):
+    assert world.act(0, call("plain", "recall", key="last")) is None
+    for life, number in ((0, 1), (1, 2)):
+        world.act(life, call("plain", "remember", key="last", id=number))
+    assert world.act(2, call("plain", "recall", key="last")) == {"id": 2}
+    assert world.act(2, call("plain", "recall", key="other")) is None
+    assert world.act(2, call("open", "recall", key="last")) is None
+    assert not any(effect.applied for effect in world.ledger)

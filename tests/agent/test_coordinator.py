@@ -482,7 +482,9 @@ def test_a_sweep_survives_that_a_session_is_opened_meanwhile(service):
             sweep = asyncio.create_task(coordinator.sweep())
             await asyncio.sleep(0)
             await coordinator.create("new", title="", provider="", model="")
+            assert not sweep.done()  # it was in the middle
         await sweep
+        assert coordinator.names() == ["new", "s"]
 
     played(service, main)
 

@@ -616,6 +616,17 @@ def others():
     }
 
 
+async def several_steps():
+    """Of the loop, in whose own thread everything runs: what was begun is then well under way."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+def waits_for_an_answer():
+    """Whether a handler is still there: it leaves when it sees that its client has."""
+    return [task for task in others() if "run_asgi" in repr(task.get_coro())]
+
+
 def raw(method, path, body=b""):
     head = f"{method} /sessions/s{path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
@@ -645,7 +656,7 @@ def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind(service, what)
             await until(lambda: len(others() - before) >= 1)  # somebody sees to it
             if what == "wait":
                 await service.model.thinking.wait()
-            await asyncio.sleep(0.05)
+            await several_steps()
         run = {session.going.task} if session.going else set()
         await until(lambda: not others() - before - run)
         assert not session.turn.locked()
@@ -666,7 +677,8 @@ def test_a_client_that_left_before_its_token_was_told_can_fetch_it(service):
         with connected(client) as connection:
             connection.sendall(raw("POST", "/messages", body))
             await slow.asked.wait()
-        await asyncio.sleep(0.1)
+            assert waits_for_an_answer()
+        await until(lambda: not waits_for_an_answer())
         slow.go_on.set()
         assert (await client("GET", "/sessions/s/requests/q"))["token"]
 

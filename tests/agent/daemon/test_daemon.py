@@ -103,7 +103,12 @@ def test_a_reply_is_a_message_that_the_one_who_asked_handles_once(home):
 def test_two_agents_may_ask_each_other_at_the_same_time(home):
     async def act(daemon):
         await family(daemon)
-        await asyncio.gather(daemon.ask("b", "?", sender="a"), daemon.ask("a", "?", sender="b"))
+        await asyncio.gather(
+            daemon.ask("b", "?", sender="a", message_id="to-b"),
+            daemon.ask("a", "?", sender="b", message_id="to-a"),
+        )
+        assert sorted(history(daemon, "a")) == ["to-a", "to-b.reply"]
+        assert sorted(history(daemon, "b")) == ["to-a.reply", "to-b"]
 
     home.run(act)
 
