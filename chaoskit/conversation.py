@@ -8,24 +8,29 @@ from __future__ import annotations
 import select
 import socket
 import time
-from typing import Any
 
 import msgspec
 
 from chaoskit.model import Ack, Event, Fail, Invoke, Ok, Probe
-from chaoskit.world import Refused, World
+from chaoskit.world import Call, Refused, World
 from chaoskit.zygote import Process
 
-_EVENTS = {"ack": Ack, "probe": Probe, "invoke": Invoke, "ok": Ok, "fail": Fail}
+
+class _Completed(msgspec.Struct, tag="completed"):
+    pass
+
+
+class _Failed(msgspec.Struct, tag="failed"):
+    detail: str
+
+
+_MESSAGE = msgspec.json.Decoder(Ack | Probe | Invoke | Ok | Fail | Call | _Completed | _Failed)
 
 
 class Conversation:
-    def __init__(
-        self, life: int, channel: socket.socket, world: World, events: list[Event]
-    ) -> None:
+    def __init__(self, channel: socket.socket, world: World, events: list[Event]) -> None:
         self.last = ""  # "completed" or "failed", once the life has said so
         self.detail = ""
-        self._life = life
         self._channel = channel
         self._world = world
         self._events = events
@@ -60,22 +65,23 @@ class Conversation:
         data = self._channel.recv(1 << 16)
         *lines, self._partial = (self._partial + data).split(b"\n")
         for line in lines:
-            self._hear(msgspec.json.decode(line))
+            self._hear(_MESSAGE.decode(line))
         return bool(data)
 
-    def _hear(self, message: dict[str, Any]) -> None:
-        kind = message.pop("t")
-        if kind in ("completed", "failed"):
-            self.last, self.detail = kind, message.get("detail", "")
-        elif kind == "call":
+    def _hear(self, message: Event | Call | _Completed | _Failed) -> None:
+        if isinstance(message, Call):
             self._reply(message)
+        elif isinstance(message, _Failed):
+            self.last, self.detail = "failed", message.detail
+        elif isinstance(message, _Completed):
+            self.last = "completed"
         else:
-            self._events.append(msgspec.convert({"life": self._life, **message}, _EVENTS[kind]))
+            self._events.append(message)
 
-    def _reply(self, call: dict[str, Any]) -> None:
+    def _reply(self, call: Call) -> None:
         known = len(self._world.ledger)
         try:
-            reply = {"result": self._world.act(self._life, call)}
+            reply = {"result": self._world.act(call)}
         except Refused as refusal:
             reply = {"error": str(refusal)}
         self._events += self._world.ledger[known:]

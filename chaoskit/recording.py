@@ -135,9 +135,18 @@ def firings_of(trace: Trace, events: Iterable[Event], life: int) -> tuple[Firing
 
 
 def killed_states(recording: Recording) -> Iterator[CrashState]:
-    """Every state that a SIGKILL could have left."""
+    """Every state that a SIGKILL could have left, and what had been seen by then: each of them once.
+
+    A sync changes nothing that a kill would leave: without a word in between, before and after are one.
+    """
     where = points(recording.trace)
+    seen_at = {event.at for event in recording.events if isinstance(event, _PLACED)}
+    known = None
     for state in replay.kill_states(recording.trace):
+        if state.image.digest == known and state.position not in seen_at:
+            continue
+        if state.written is None:
+            known = state.image.digest
         fault = Kill(where[state.position], "before" if state.written is None else "half")
         yield CrashState(state.position, state.image, fault)
 

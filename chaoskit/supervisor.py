@@ -151,7 +151,7 @@ class Supervisor:
         if watch:
             watch.arm(run.state, fault)
         process.begin(self._spec(run, life, fault, watch))
-        conversation = Conversation(life, process.channel, run.world, run.events)
+        conversation = Conversation(process.channel, run.world, run.events)
         deadline = time.monotonic() + self._deadline
         timely = conversation.listen(process.process, deadline, until_death=not process.kept)
         survives = process.kept and conversation.last == "completed"

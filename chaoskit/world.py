@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
@@ -29,55 +28,49 @@ class Refused(Exception):
     """The request makes no sense to the service; the caller gets the reason."""
 
 
+class Call(msgspec.Struct, frozen=True, tag="call"):
+    """Something asked of the World."""
+
+    life: int
+    at: int
+    service: str
+    action: str
+    args: dict[str, Json]
+    key: str | None
+
+
 class World:
     def __init__(self, services: Iterable[Service]) -> None:
         self._services = {service.name: service for service in services}
         self.ledger: list[Effect] = []
 
-    def act(self, life: int, call: dict[str, Any]) -> Json:
+    def act(self, call: Call) -> Json:
         """Do what was asked, write it down, and return the answer for the caller."""
-        service = self._service(call["service"])
-        key: str | None = call["key"]
-        if call["action"] == HAPPENED:
-            return self._happened(service, key)
-        if call["action"] == ASK:
-            return self._ask(life, call)
-        if call["action"] == REMEMBER:
-            return self._remember(life, call)
-        if call["action"] == RECALL:
-            return self._recall(service, key)
-        known = service.honours_keys and key is not None and self._done(service, key)
+        service = self._service(call.service)
+        if call.action == HAPPENED:
+            return self._happened(service, call.key)
+        if call.action == ASK:
+            return self._ask(call)
+        if call.action == REMEMBER:
+            self._note(call, applied=False)  # in the ledger, and yet no effect
+            return None
+        if call.action == RECALL:
+            return self._recall(service, call.key)
+        known = service.honours_keys and call.key is not None and self._done(service, call.key)
+        return {"receipt": receipt(self._note(call, applied=not known))}
+
+    def _note(self, call: Call, *, applied: bool) -> Effect:
         effect = Effect(
-            life, call["at"], service.name, call["action"], call["args"], key, applied=not known
+            call.life, call.at, call.service, call.action, call.args, call.key, applied=applied
         )
         self.ledger.append(effect)
-        return {"receipt": receipt(effect)}
+        return effect
 
-    def _ask(self, life: int, call: dict[str, Any]) -> Json:
+    def _ask(self, call: Call) -> Json:
         """How often this was asked, this time included: an answer may depend on it. No effect."""
-        asked = Effect(life, call["at"], call["service"], ASK, call["args"], None, applied=False)
-        self.ledger.append(asked)
-        same = (
-            e
-            for e in self.ledger
-            if (e.service, e.action, e.args) == (asked.service, ASK, asked.args)
-        )
-        return {"times": sum(1 for _ in same)}
-
-    def _remember(self, life: int, call: dict[str, Any]) -> Json:
-        """Under a key, in the place of what was there. In the ledger, and yet no effect."""
-        self.ledger.append(
-            Effect(
-                life,
-                call["at"],
-                call["service"],
-                REMEMBER,
-                call["args"],
-                call["key"],
-                applied=False,
-            )
-        )
-        return None
+        self._note(call, applied=False)
+        wanted = (call.service, ASK, call.args)
+        return {"times": sum((e.service, e.action, e.args) == wanted for e in self.ledger)}
 
     def _recall(self, service: Service, key: str | None) -> Json:
         kept = [e.args for e in self._of(service, key) if e.action == REMEMBER]

@@ -7,13 +7,19 @@ side importing the other.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 
-@contextmanager
-def persisting(name: str) -> Iterator[None]:
+class persisting:  # noqa: N801 - reads as a verb; a generator would cost more than the audit
     """Around one durable change. After an exception nothing is announced: nothing was persisted."""
-    sys.audit("persist.point", name, "before")
-    yield
-    sys.audit("persist.point", name, "after")
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        sys.audit("persist.point", self._name, "before")
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is None:
+            sys.audit("persist.point", self._name, "after")

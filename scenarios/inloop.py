@@ -77,5 +77,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(main)
+    """As asyncio.run does, without what a crash test never uses: signals, executors."""
+    loop = VirtualLoop()
+    try:
+        loop.run_until_complete(main)
+        if left := asyncio.all_tasks(loop):
+            for task in left:
+                task.cancel()
+            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+    finally:
+        loop.close()

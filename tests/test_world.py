@@ -1,11 +1,11 @@
 import pytest
 
 from chaoskit.model import Service
-from chaoskit.world import Refused, World
+from chaoskit.world import Call, Refused, World
 
 
-def call(service, action="pay", key="k", at=0, **args):
-    return {"service": service, "action": action, "args": args, "key": key, "at": at}
+def call(life, service, action="pay", key="k", at=0, **args):
+    return Call(life, at, service, action, args, key)
 
 
 @pytest.fixture
@@ -15,54 +15,54 @@ def world():
 
 
 def test_every_act_is_a_line_of_the_ledger(world):
-    world.act(0, call("plain", euro=5))
-    world.act(1, call("plain", euro=5))
+    world.act(call(0, "plain", euro=5))
+    world.act(call(1, "plain", euro=5))
     assert [(e.life, e.args, e.applied) for e in world.ledger] == [
         (0, {"euro": 5}, True), (1, {"euro": 5}, True)]  # fmt: skip
 
 
 def test_a_service_that_honours_keys_does_the_same_act_once_and_answers_the_same(world):
-    first = world.act(0, call("keyed", euro=5))
-    assert world.act(1, call("keyed", euro=5)) == first
+    first = world.act(call(0, "keyed", euro=5))
+    assert world.act(call(1, "keyed", euro=5)) == first
     assert [e.applied for e in world.ledger] == [True, False]
 
 
 def test_another_key_or_no_key_is_another_act(world):
     for key in ("a", "b", None, None):
-        world.act(0, call("keyed", key=key))
+        world.act(call(0, "keyed", key=key))
     assert [e.applied for e in world.ledger] == [True] * 4
 
 
 def test_a_verifiable_service_says_whether_it_happened(world):
-    assert world.act(0, call("open", "happened")) is None
-    answer = world.act(0, call("open", euro=5))
-    assert world.act(0, call("open", "happened")) == answer
+    assert world.act(call(0, "open", "happened")) is None
+    answer = world.act(call(0, "open", euro=5))
+    assert world.act(call(0, "open", "happened")) == answer
     assert len(world.ledger) == 1, "asking is no effect"
 
 
 def test_other_services_do_not_say(world):
     with pytest.raises(Refused, match="does not say"):
-        world.act(0, call("plain", "happened"))
+        world.act(call(0, "plain", "happened"))
 
 
 def test_an_unknown_service_is_refused_by_name(world):
     with pytest.raises(Refused, match=r"no service 'bank'.*keyed, open, plain"):
-        world.act(0, call("bank"))
+        world.act(call(0, "bank"))
     assert world.ledger == []
 
 
 def test_a_question_is_counted_and_is_no_effect(world):
-    asked = [world.act(life, call("plain", "ask", turn=1))["times"] for life in (0, 1)]
+    asked = [world.act(call(life, "plain", "ask", turn=1))["times"] for life in (0, 1)]
     assert asked == [1, 2]
-    assert world.act(1, call("plain", "ask", turn=2)) == {"times": 1}
+    assert world.act(call(1, "plain", "ask", turn=2)) == {"times": 1}
     assert not any(effect.applied for effect in world.ledger)
 
 
 def test_what_a_client_remembers_outlives_the_target_and_is_no_effect(world):
-    assert world.act(0, call("plain", "recall", key="last")) is None
+    assert world.act(call(0, "plain", "recall", key="last")) is None
     for life, number in ((0, 1), (1, 2)):
-        world.act(life, call("plain", "remember", key="last", id=number))
-    assert world.act(2, call("plain", "recall", key="last")) == {"id": 2}
-    assert world.act(2, call("plain", "recall", key="other")) is None
-    assert world.act(2, call("open", "recall", key="last")) is None
+        world.act(call(life, "plain", "remember", key="last", id=number))
+    assert world.act(call(2, "plain", "recall", key="last")) == {"id": 2}
+    assert world.act(call(2, "plain", "recall", key="other")) is None
+    assert world.act(call(2, "open", "recall", key="last")) is None
     assert not any(effect.applied for effect in world.ledger)

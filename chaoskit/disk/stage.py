@@ -178,6 +178,15 @@ def write_file(path: str, old: FileData, new: FileData, flags: int = 0) -> None:
         os.close(handle)
 
 
+def _write_new(path: str, content: bytes | bytearray) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
+        written = os.write(handle, content)
+        assert written == len(content), f"{path}: {written} of {len(content)} bytes written"
+    finally:
+        os.close(handle)
+
+
 def _runs(old: FileData, new: FileData) -> Iterator[tuple[int, bytes]]:
     """The bytes that differ, pages that touch joined: a call costs more than the page it writes."""
     start, pages = 0, list[bytes]()
@@ -188,9 +197,28 @@ def _runs(old: FileData, new: FileData) -> Iterator[tuple[int, bytes]]:
             pages = []
         if not pages:
             start = at
-        pages.append((after[0] if after else b"").ljust(min(PAGE, max(0, new.size - at)), b"\0"))
+        page = after[0] if after else b""
+        if len(page) != PAGE:  # kept without its trailing zeros
+            page = page.ljust(min(PAGE, max(0, new.size - at)), b"\0")
+        pages.append(page)
     if pages:
         yield start, b"".join(pages)
+
+
+class _Flat:
+    """The bytes of one version of a file, turned into those of another at the cost of what differs."""
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+        self._data = EMPTY
+
+    def become(self, data: FileData) -> None:
+        if data.size < len(self.content):
+            del self.content[data.size :]
+        self.content.extend(bytes(data.size - len(self.content)))
+        for start, content in _runs(self._data, data):
+            self.content[start : start + len(content)] = content
+        self._data = data
 
 
 class Stage:
@@ -203,6 +231,7 @@ class Stage:
         self.always = always
         self._shown: Image | None = None
         self._marks: dict[str, tuple[int, int, int]] = {}
+        self._flat: dict[str, _Flat] = {}
 
     def show(self, image: Image) -> None:
         if self._shown is not None and self._untouched():
@@ -235,7 +264,9 @@ class Stage:
             _remove(f"{self.root}/{path}")
             if not os.path.isdir(os.path.dirname(f"{self.root}/{path}")):
                 return False
-            write_file(f"{self.root}/{path}", EMPTY, node.data, os.O_CREAT | os.O_EXCL)
+            flat = self._flat.setdefault(path, _Flat())
+            flat.become(node.data)
+            _write_new(f"{self.root}/{path}", flat.content)
         return True
 
     def _mark(self) -> None:

@@ -3,10 +3,10 @@
 Protocol with the supervisor, one JSON object per line on an inherited stream socket:
 
     <- the spec: what to run, where, with which fault
-    -> {"t": "ack" | "probe" | "invoke" | "ok" | "fail", "at": n, ...}       told, not answered
-    -> {"t": "call", "at": n, "service", "action", "args", "key"}            answered by one line
+    -> {"type": "ack" | "probe" | "invoke" | "ok" | "fail", "life", "at", ...}    an event, as it is kept
+    -> {"type": "call", "life", "at", "service", "action", "args", "key"}         answered by one line
     <- {"result": ...} | {"error": "..."}
-    -> {"t": "completed"} | {"t": "failed", "detail": traceback}
+    -> {"type": "completed"} | {"type": "failed", "detail": traceback}
     <- the next spec, or end of file
 
 What was sent stays in the socket when the sender is killed, so nothing told is lost. A life to which
@@ -118,4 +118,4 @@ class Life:
         self._channel.tell({**self._head("ok"), "op": number, "result": operation.result})
 
     def _head(self, kind: str) -> dict[str, Any]:
-        return {"t": kind, "at": self._position()}
+        return {"type": kind, "life": self.number, "at": self._position()}

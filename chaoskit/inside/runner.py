@@ -28,10 +28,10 @@ def run_lives(channel_fd: int) -> int:
         while spec := channel.next_spec():
             channel.patient = spec["patient"]
             _run_life(spec, channel, points)
-            channel.tell({"t": "completed"})
+            channel.tell({"type": "completed"})
             channel.flush()
     except BaseException:  # noqa: BLE001 - whatever ends a life is reported, not swallowed
-        channel.tell({"t": "failed", "detail": traceback.format_exc()})
+        channel.tell({"type": "failed", "detail": traceback.format_exc()})
         channel.flush()
         return 1
     return 0

@@ -66,16 +66,15 @@ class Database:
         uri = f"file:{quote(str(path))}?mode={'rw' if unfinished else 'ro'}"
         connection = await connect(uri, uri=True, isolation_level=None)
         try:
-            async with connection.execute("PRAGMA quick_check(1)") as cursor:
-                found = await cursor.fetchone()
+            ((found,),) = await connection.execute_fetchall("PRAGMA quick_check(1)")
         except sqlite3.OperationalError:
             raise  # busy, unreadable: the machine's trouble, not the file's
         except sqlite3.DatabaseError as error:
             raise CorruptStore(path, str(error)) from None
         finally:
             await connection.close()
-        if found is not None and found[0] != "ok":
-            raise CorruptStore(path, found[0])
+        if found != "ok":
+            raise CorruptStore(path, found)
 
     async def _prepare(self, path: Path) -> None:
         try:

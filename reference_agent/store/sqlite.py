@@ -192,22 +192,24 @@ class SqliteStore:
 
     async def write_checkpoint(self, turn: int, plan: Plan | None, budget: Budget) -> int:
         """The next version; cheap however long the transcript is."""
-        digest = None
+        if plan is None:  # nothing else to write: the statement is a transaction of its own
+            with persisting("checkpoint.write"):
+                return await self._insert_checkpoint(turn, None, budget)
         with persisting("checkpoint.write"):
             async with self._db.transaction():
-                if plan is not None:
-                    digest = await self._keep_plan(plan)
-                await self._db.execute(
-                    "INSERT INTO checkpoints (session_id, agent_id, turn, version, last_msg_id, plan,"
-                    " spent_tokens, limit_tokens, created_at) VALUES (?, ?, ?,"
-                    " (SELECT COALESCE(MAX(version), 0) + 1 FROM checkpoints WHERE session_id = ?),"
-                    " (SELECT MAX(id) FROM messages WHERE session_id = ?), ?, ?, ?, ?)",
-                    self._session, self._agent, turn, self._session, self._session, digest,
-                    budget.spent_tokens, budget.limit_tokens, self._now(),
-                )  # fmt: skip
-        checkpoint = await self.latest_checkpoint()
-        assert checkpoint is not None
-        return checkpoint.version
+                digest = await self._keep_plan(plan)
+                return await self._insert_checkpoint(turn, digest, budget)
+
+    async def _insert_checkpoint(self, turn: int, plan: str | None, budget: Budget) -> int:
+        ((version,),) = await self._db.execute(
+            "INSERT INTO checkpoints (session_id, agent_id, turn, version, last_msg_id, plan,"
+            " spent_tokens, limit_tokens, created_at) VALUES (?, ?, ?,"
+            " (SELECT COALESCE(MAX(version), 0) + 1 FROM checkpoints WHERE session_id = ?),"
+            " (SELECT MAX(id) FROM messages WHERE session_id = ?), ?, ?, ?, ?) RETURNING version",
+            self._session, self._agent, turn, self._session, self._session, plan,
+            budget.spent_tokens, budget.limit_tokens, self._now(),
+        )  # fmt: skip
+        return int(version)
 
     async def _keep_plan(self, plan: Plan) -> str:
         digest, content = encoded_plan(plan)
