@@ -44,6 +44,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     entry: str
     preload: tuple[str, ...] = ()  # modules that the zygote imports once, before it forks
     deadline: float = 10.0  # seconds that one life may take before it counts as hung
+    requires: tuple[str, ...] = ()  # packages, in an environment of their own where need be
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,8 @@ from typing import TypeVar
 
 import msgspec
 
+from chaoskit import environment
+from chaoskit.adapter import Adapter, read as read_adapter
 from chaoskit.inside.loading import load
 from chaoskit.model import Invariant, Mutant, Scenario
 from chaoskit.settings import Settings
@@ -17,6 +19,9 @@ T = TypeVar("T")
 SCENARIOS = "chaoskit.scenarios"
 FAMILIES = "chaoskit.scenario_families"  # each a dictionary of scenarios
 INVARIANTS = "chaoskit.invariants"
+TARGETS = "chaoskit.target_families"  # each a dictionary: name -> file.py:Class of an adapter
+KINDS = "chaoskit.adapter_kinds"  # how an adapter of each kind becomes a scenario
+TARGET = "target:"  # a scenario of this name puts an adapter to the test
 
 
 class UnknownName(ValueError):
@@ -33,6 +38,8 @@ def names(group: str) -> list[str]:
 
 
 def scenario(name: str) -> Scenario:
+    if name.startswith(TARGET):
+        return _certified(name.removeprefix(TARGET))
     return _families().get(name) or _find(SCENARIOS, name, Scenario)
 
 
@@ -44,6 +51,37 @@ def _families() -> dict[str, Scenario]:
         assert isinstance(members, dict), f"{entry.value} is not a dictionary of scenarios"
         found |= members
     return found
+
+
+def targets() -> dict[str, str]:
+    """The known adapters: name -> reference."""
+    found: dict[str, str] = {}
+    for entry in entry_points(group=TARGETS):
+        members = _load(entry.value)
+        assert isinstance(members, dict), f"{entry.value} is not a dictionary of references"
+        found |= members
+    return found
+
+
+def adapter(name: str) -> Adapter:
+    """A known name, module:Class or file.py:Class; `name@requirement,...` asks for other versions."""
+    name, _, instead = name.partition("@")
+    known = targets()
+    if name not in known and ":" not in name:
+        raise UnknownName(unknown("target", name, sorted(known)))
+    found = read_adapter(name, known.get(name, name))
+    wanted = environment.requirements(found.requires, instead.split(",") if instead else ())
+    return msgspec.structs.replace(found, requires=wanted)
+
+
+def _certified(name: str) -> Scenario:
+    found = adapter(name)
+    (entry,) = entry_points(group=KINDS, name=found.kind)
+    build = _load(entry.value)
+    assert callable(build), f"{entry.value} does not make scenarios"
+    made = build(found)
+    assert isinstance(made, Scenario), f"{entry.value} made a {type(made).__name__}"
+    return msgspec.structs.replace(made, name=f"{TARGET}{name}")
 
 
 def invariant(name: str) -> Invariant:

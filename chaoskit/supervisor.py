@@ -41,9 +41,11 @@ from chaoskit.model import (
     Firing,
     History,
     How,
+    Invoke,
     Json,
     Kill,
     Mutant,
+    Ok,
     PowerLoss,
     Run,
     Scenario,
@@ -197,6 +199,7 @@ class Supervisor:
             "seed": self._seed,
             "store": self._store,
             "workload": self._workload,
+            "interrupted": interrupted(run.events, life - 1),
             "kill": kill,
         }
 
@@ -310,6 +313,13 @@ class _RunInProgress:
             fired=self.fired,
             doubts=tuple(self.doubts),
         )
+
+
+def interrupted(events: Iterable[Event], life: int) -> list[Json]:
+    """The arguments of that life's operations that failed or were never answered."""
+    mine = [event for event in events if getattr(event, "life", None) == life]
+    done = {event.op for event in mine if isinstance(event, Ok)}
+    return [event.args for event in mine if isinstance(event, Invoke) and event.op not in done]
 
 
 def read_trace(path: Path) -> tuple[tuple[Firing, ...], bool]:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from typing import Any
 
+from chaoskit import environment
 from chaoskit.disk import interposer
 from chaoskit.model import Target
 from chaoskit.workspace import SESSION_VARIABLE
@@ -21,9 +22,11 @@ from chaoskit.workspace import SESSION_VARIABLE
 FIXED_ENVIRONMENT = {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"}
 
 
-def _environment(session: str, watch_disk: bool) -> dict[str, str]:
-    # The target's process finds the modules that we find, wherever we were started from.
-    paths = os.pathsep.join(path for path in sys.path if path)
+def _environment(session: str, watch_disk: bool, python: str) -> dict[str, str]:
+    # The target's process finds the modules that we find, wherever we were started from; one with
+    # an environment of its own finds only what has to run inside of it.
+    ours = [path for path in sys.path if path]
+    paths = os.pathsep.join(ours if python == sys.executable else [environment.only_inside()])
     own = {"PYTHONPATH": paths, **FIXED_ENVIRONMENT, SESSION_VARIABLE: session}
     return interposer.preload({**os.environ, **own}) if watch_disk else {**os.environ, **own}
 
@@ -61,16 +64,17 @@ class Zygote:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         preload = () if cold else (target.entry, *target.preload)
         mode = "cold" if cold else "warm"
+        python = environment.interpreter(target.requires)
         with theirs:
             # The interpreter itself rather than a launcher script: what is preloaded into it,
             # and the signals sent to it, must reach the target.
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "chaoskit.inside.zygote",
+                [python, "-m", "chaoskit.inside.zygote",
                  str(theirs.fileno()), str(os.getpid()), mode, *preload],
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # Ctrl-C is for the harness; it ends the zygote in order
                 stdin=subprocess.DEVNULL,
-                env=_environment(session, watch_disk),
+                env=_environment(session, watch_disk, python),
             )  # fmt: skip
         self._check(self._answer())
 

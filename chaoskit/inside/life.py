@@ -71,7 +71,8 @@ class Life:
 
     `directory` must survive; `number` counts lives from 0 (0 starts, later ones resume);
     `workload` is the scenario's plain data; `seed` decides everything that is random; `store` is the
-    kind of store to use, where the scenario offers a choice.
+    kind of store to use, where the scenario offers a choice; `interrupted` are the arguments of the
+    operations that the life before this one did not complete: what a client would try again.
     """
 
     def __init__(self, spec: dict[str, Any], channel: Channel, position: Callable[[], int]) -> None:
@@ -80,6 +81,7 @@ class Life:
         self.seed: int = spec["seed"]
         self.store: str | None = spec["store"]
         self.workload: Any = spec["workload"]
+        self.interrupted: list[dict[str, Any]] = spec["interrupted"]
         self._channel = channel
         self._position = position
         self._operations = 0

@@ -1,0 +1,164 @@
+"""Adapter: what can be known of a third party's adapter without importing it, or its library.
+
+Its file is read, not run: the requirements from its inline metadata (PEP 723), the methods and the plain
+class attributes from its syntax. So a certificate can be planned, and an environment made, where the
+library is not installed.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+STYLES = ("snapshot", "history", "append", "workflow")
+_BLOCK = re.compile(r"(?m)^# /// script$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
+
+
+class BadAdapter(ValueError):
+    """The message says what was expected of the adapter, and what is there."""
+
+
+class Promise(msgspec.Struct, frozen=True):
+    """What the library says of itself, and where."""
+
+    words: str
+    where: str
+
+
+class Adapter(msgspec.Struct, frozen=True, kw_only=True):
+    """`reference` is `file.py:Class`, wherever it was named from."""
+
+    name: str
+    reference: str
+    summary: str
+    style: str
+    methods: tuple[str, ...]
+    requires: tuple[str, ...]
+    unit: str = "one call"  # what one acknowledged call makes atomic
+    promises: dict[str, Promise] = {}
+    options: dict[str, Any] = {}  # other plain class attributes
+
+    @property
+    def kind(self) -> str:
+        return "agent" if "start" in self.methods else "store"
+
+
+def read(name: str, reference: str) -> Adapter:
+    """Raises BadAdapter with one clear line."""
+    path, class_name = _place(reference)
+    source = path.read_text()
+    try:
+        tree = ast.parse(source)
+    except SyntaxError as error:
+        raise BadAdapter(f"{path}, line {error.lineno}: {error.msg}") from None
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    if class_name not in classes:
+        there = ", ".join(classes) or "none"
+        raise BadAdapter(f"expected a class {class_name} in {path}, found: {there}")
+    found = classes[class_name]
+    lineage = _lineage(found, classes)
+    methods = {m for node in lineage for m in _methods(node)}
+    facts = {key: value for node in reversed(lineage) for key, value in _constants(node).items()}
+    _check(class_name, path, methods, facts)
+    promises = {claim: Promise(*words) for claim, words in facts.pop("promises", {}).items()}
+    return Adapter(
+        name=name,
+        reference=f"{path}:{class_name}",
+        summary=(ast.get_docstring(found) or class_name).splitlines()[0],
+        style=facts.pop("style", "workflow" if "start" in methods else _style(methods)),
+        methods=tuple(sorted(methods)),
+        requires=tuple(inline_metadata(source, path).get("dependencies", ())),
+        unit=facts.pop("unit", "one call"),
+        promises=promises,
+        options=facts,
+    )
+
+
+def inline_metadata(source: str, path: Path) -> dict[str, Any]:
+    """The `# /// script` block of PEP 723, if there is one."""
+    match = _BLOCK.search(source)
+    if not match:
+        return {}
+    lines = (line.removeprefix("#").removeprefix(" ") for line in match["content"].splitlines())
+    try:
+        return tomllib.loads("\n".join(lines))
+    except tomllib.TOMLDecodeError as error:
+        raise BadAdapter(f"the inline metadata of {path} is no TOML: {error}") from None
+
+
+def _place(reference: str) -> tuple[Path, str]:
+    place, colon, class_name = reference.rpartition(":")
+    if not colon:
+        raise BadAdapter(f"expected file.py:Class or module:Class, got {reference!r}")
+    if place.endswith(".py"):
+        path = Path(place).resolve()
+        if not path.is_file():
+            raise BadAdapter(f"no file {place!r}")
+        return path, class_name
+    try:
+        spec = importlib.util.find_spec(place)
+    except ImportError as error:
+        raise BadAdapter(f"no module {place!r}: {error}") from None
+    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
+        raise BadAdapter(f"no module {place!r} with a Python file")
+    return Path(spec.origin), class_name
+
+
+def _lineage(found: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> list[ast.ClassDef]:
+    """The class and those of the same file that it derives from, itself first."""
+    bases = [base.id for base in found.bases if isinstance(base, ast.Name) and base.id in classes]
+    return [found, *(node for base in bases for node in _lineage(classes[base], classes))]
+
+
+def _methods(node: ast.ClassDef) -> list[str]:
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    return [each.name for each in node.body if isinstance(each, kinds) and each.name[0] != "_"]
+
+
+def _constants(node: ast.ClassDef) -> dict[str, Any]:
+    found = {}
+    for each in node.body:
+        if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name):
+            try:
+                found[each.targets[0].id] = ast.literal_eval(each.value)
+            except ValueError:
+                continue  # not a plain value: the adapter's own business
+    return found
+
+
+def _check(class_name: str, path: Path, methods: set[str], facts: dict[str, Any]) -> None:
+    missing = _missing(methods)
+    if missing:
+        raise BadAdapter(f"{class_name} in {path} has no {missing} (docs/adapters.md)")
+    style = facts.get("style")
+    if style is not None and style not in STYLES:
+        raise BadAdapter(f"style of {class_name}: expected {', '.join(STYLES)}, got {style!r}")
+    for claim, words in facts.get("promises", {}).items():
+        if not (
+            isinstance(words, tuple) and len(words) == 2 and all(isinstance(w, str) for w in words)
+        ):
+            raise BadAdapter(
+                f"promise {claim!r} of {class_name}: expected (what is promised, where), got {words!r}"
+            )
+
+
+def _missing(methods: set[str]) -> str:
+    if "start" in methods:
+        return "" if "resume" in methods else "resume(directory, world)"
+    if not {"open", "close"} <= methods:
+        return "open(directory) and close()"
+    if not ({"save", "load"} <= methods or {"append", "items"} <= methods):
+        return "save and load, nor append and items"
+    return ""
+
+
+def _style(methods: set[str]) -> str:
+    if "save" not in methods:
+        return "append"
+    return "history" if "history" in methods else "snapshot"

@@ -1,0 +1,253 @@
+"""A third party's store as a target: drives an adapter through saves, crashes and looks.
+
+An adapter is a class of about twenty lines (docs/adapters.md). Its methods may be sync or async:
+
+    open(directory)              needed; opens, and so recovers
+    close()                      needed
+    save(session, state)         returning is the acknowledgement      } one of the two pairs,
+    load(session)                the latest state, or None             } or both
+    append(session, items)       returning is the acknowledgement      }
+    items(session)               all of them, in order                 }
+    history(session)             every version, the oldest first
+    delete(session)              forgets a session
+    records(session)             {what: value}: records that belong together, and must agree
+    settle()                     waits until a recovery in the background is done
+    settings()                   what is really in force, for the certificate
+
+What is told: each operation with its acknowledgement, and looks (`recovered`, `end`): of every session
+the numbers of the saves that were found. A state is known by its number and must read exactly as it
+was saved; anything else is told as it is, shortened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import random
+import signal
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from chaoskit.inside.life import Life
+from chaoskit.inside.loading import load
+
+ODD = 'Zürich \u2028 \U0001f4a5 \x00 "quotes" \\ back \x7f \n line'  # what breaks naive formats
+FRESH = 1000  # saves with this number and above are made after a crash, to see that life goes on
+
+
+def main(life: Life) -> None:
+    make_repeatable(life)
+    store = Store(load(life.workload["adapter"]), life.directory)
+    try:
+        if life.workload.get("zombie"):
+            meet_a_zombie(life, store)
+        else:
+            _live(life, store)
+    finally:
+        store.leave()
+
+
+def _live(life: Life, store: Store) -> None:
+    sessions = life.workload["sessions"]
+    trouble = store.opens()
+    if trouble:
+        life.probe("recovered", sessions={}, trouble=trouble)
+        return
+    if life.number:
+        life.probe("recovered", sessions={s: store.look(s) for s in sessions})
+        for operation in life.interrupted:
+            _do(life, store, {**operation, "again": True})
+        for session in sessions:
+            _do(life, store, _step(store, session, FRESH + life.number))
+    else:
+        for step in life.workload["steps"]:
+            _do(life, store, step)
+    life.probe("end", sessions={s: store.look(s) for s in sessions}, settings=store.settings())
+    store.close()
+
+
+def _step(store: Store, session: str, n: int) -> dict[str, Any]:
+    return {"do": "append" if store.appends else "save", "session": session, "n": n, "size": 40}
+
+
+def _do(life: Life, store: Store, step: dict[str, Any]) -> None:
+    """One operation; an error is told, and the client goes on with the next."""
+    try:
+        with life.operation("change", **step):
+            store.do(step)
+            life.ack("changed", **step)
+    except Exception:  # noqa: BLE001 - it is in the history as `fail`; a library may raise anything
+        return
+
+
+class Store:
+    """An adapter's class, its methods called in one way whether they are async or not."""
+
+    def __init__(self, adapter: Callable[[], Any], directory: Path) -> None:
+        self._adapter = adapter()
+        self._directory = directory
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.appends = not hasattr(self._adapter, "save")
+
+    def opens(self) -> str:
+        """Nothing, or what kept it from opening."""
+        try:
+            self._call("open", str(self._directory))
+            if hasattr(self._adapter, "settle"):
+                self._call("settle")
+        except Exception as error:  # noqa: BLE001 - whatever a library raises
+            return _said(error)
+        return ""
+
+    def close(self) -> None:
+        self._call("close")
+
+    def leave(self) -> None:
+        if self._loop:
+            self._loop.close()
+
+    def settings(self) -> dict[str, Any]:
+        return self._call("settings") if hasattr(self._adapter, "settings") else {}
+
+    def do(self, step: dict[str, Any]) -> None:
+        session = step["session"]
+        if step["do"] == "delete":
+            self._call("delete", session)
+        elif step["do"] == "append":
+            self._call("append", session, items_of(session, step["n"], step["size"]))
+        else:
+            self._call("save", session, state_of(session, step["n"], step["size"]))
+
+    def look(self, session: str) -> dict[str, Any]:
+        """What is there: numbers of saves that read as they were made, else the words that are there."""
+        readers: dict[str, Callable[[Any], Any]] = {
+            "load": lambda found: None if found is None else recognised(session, found),
+            "history": lambda found: [recognised(session, state) for state in found],
+            "items": lambda found: [recognised(session, item) for item in found],
+            "records": lambda found: found,
+        }
+        seen: dict[str, Any] = {}
+        for method, read in readers.items():
+            if hasattr(self._adapter, method):
+                try:
+                    seen[method] = read(self._call(method, session))
+                except Exception as error:  # noqa: BLE001 - a load may fail in any way
+                    seen["trouble"] = f"{method}: {_said(error)}"
+        return seen
+
+    def _call(self, method: str, *args: Any) -> Any:
+        answer = getattr(self._adapter, method)(*args)
+        if inspect.isawaitable(answer):
+            self._loop = self._loop or asyncio.new_event_loop()
+            return self._loop.run_until_complete(_awaited(answer))
+        return answer
+
+
+async def _awaited(answer: Any) -> Any:
+    return await answer
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:300]
+
+
+# --- what is saved: known by its number, checked letter by letter
+
+
+def state_of(session: str, n: int, size: int) -> dict[str, Any]:
+    return {"n": n, "session": session, "size": size, "text": _text(session, n, size)}
+
+
+def items_of(session: str, n: int, size: int) -> list[dict[str, Any]]:
+    """What one call appends: one to three items that belong together."""
+    count = 1 + n % 3
+    return [{"n": n, "part": part, "of": count, "session": session, "size": size,
+             "text": _text(session, n + part, size)} for part in range(count)]  # fmt: skip
+
+
+def _text(session: str, n: int, size: int) -> str:
+    letters = random.Random(f"{session}/{n}").choices(
+        "abcdefghijklmnopqrstuvwxyz ", k=min(size, 997)
+    )
+    body = "".join(letters) * (size // max(1, len(letters)) + 1)
+    return ODD[: size // 4] + body[: size - min(len(ODD), size // 4)]
+
+
+def recognised(session: str, found: Any) -> Any:
+    """[n], [n, part, of], or what is wrong with it."""
+    try:
+        n, size, owner = found["n"], found["size"], found["session"]
+        if "part" in found:
+            same = found == items_of(owner, n, size)[found["part"]]
+            known = [n, found["part"], found["of"]]
+        else:
+            same, known = found == state_of(owner, n, size), [n]
+    except Exception:  # noqa: BLE001 - anything may have been read
+        return f"unreadable: {found!r}"[:120]
+    if not same:
+        return f"damaged: {found!r}"[:120]
+    return known if owner == session else f"of session {owner}: save {n}"
+
+
+# --- a paused process that comes back
+
+
+def meet_a_zombie(life: Life, store: Store) -> None:
+    """One process opens and saves, and is stopped; another takes over; then the first goes on.
+
+    What the second was promised must be there in the end, whatever the first is told.
+    """
+    session, first, second, late = "a", 1, 2, 3
+    reading, writing = os.pipe()
+    zombie = os.fork()
+    if zombie == 0:
+        os._exit(_be_the_zombie(store, session, first, late, writing))
+    os.close(writing)
+    os.read(reading, 1)  # it has saved and is about to stop itself, or has failed
+    _, status = os.waitpid(zombie, os.WUNTRACED)
+    if not os.WIFSTOPPED(status):
+        raise RuntimeError("the process that should have been stopped could not save")
+    trouble = store.opens()
+    if trouble:  # as long as the first one lives, nobody else gets in
+        life.probe("zombie", trouble=trouble)
+        os.kill(zombie, signal.SIGKILL)
+        os.waitpid(zombie, 0)
+        return
+    store.look(session)
+    store.do(_step(store, session, second))
+    os.kill(zombie, signal.SIGCONT)
+    _, status = os.waitpid(zombie, 0)
+    refused = os.waitstatus_to_exitcode(status) != 0
+    life.probe("zombie", refused=refused, before=second, late=late, **store.look(session))
+    store.close()
+
+
+def _be_the_zombie(store: Store, session: str, first: int, late: int, writing: int) -> int:
+    """0 if its late save was accepted."""
+    try:
+        if store.opens():
+            return 1
+        store.do(_step(store, session, first))
+        store.look(session)
+        os.write(writing, b"x")
+        os.kill(os.getpid(), signal.SIGSTOP)
+        store.do(_step(store, session, late))
+        store.close()
+    except BaseException:  # noqa: BLE001 - refused, in whatever way
+        return 1
+    return 0
+
+
+# --- one seed, one story
+
+
+def make_repeatable(life: Life) -> None:
+    """Ids and random numbers from the seed and the life; a library's own time stays real."""
+    rng = random.Random(f"{life.seed}/{life.number}")
+    random.seed(f"{life.seed}/{life.number}")
+    os.urandom = rng.randbytes
+    uuid.uuid4 = lambda: uuid.UUID(int=rng.getrandbits(128), version=4)
+    uuid.uuid1 = lambda node=None, clock_seq=None: uuid.UUID(int=rng.getrandbits(128), version=1)  # noqa: ARG005

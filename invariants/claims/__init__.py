@@ -1,0 +1,1 @@
+"""What a certificate examines: claims about stores (`stores`) and about agents (`agents`)."""

@@ -1,0 +1,90 @@
+"""Looks: a store's history folded into what every look at it must, may and must not find.
+
+A change (save, append, delete) that was acknowledged must be there. One that failed or was cut short may
+be there. What was changed after it decides which is the latest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+from chaoskit.model import Ack, History, Invoke, Probe
+
+Found = list[int]  # [n] of a state, [n, part, of] of an item
+
+
+class Session:
+    """What has been asked of one session so far."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []  # numbers, in the order in which they were asked for
+        self.acknowledged: list[int] = []
+        self.repeated: set[int] = set()  # asked for once more, because nobody knew
+        self.deleted = False  # and acknowledged
+        self.may_be_deleted = False
+
+    def ask(self, change: dict[str, Any]) -> None:
+        if change["do"] == "delete":
+            self.may_be_deleted = True
+        elif change["n"] in self.asked:
+            self.repeated.add(change["n"])
+        else:
+            self.asked.append(change["n"])
+
+    def acknowledge(self, change: dict[str, Any]) -> None:
+        if change["do"] == "delete":
+            self.acknowledged, self.deleted, self.may_be_deleted = [], True, False
+            return
+        self.deleted = False
+        if change["n"] not in self.acknowledged:
+            self.acknowledged.append(change["n"])
+
+    @property
+    def last(self) -> int | None:
+        """The latest that was acknowledged."""
+        return max(self.acknowledged, key=self.asked.index, default=None)
+
+    def is_older(self, n: int, than: int) -> bool:
+        return n not in self.asked or self.asked.index(n) < self.asked.index(than)
+
+
+class Look:
+    """One session as one probe found it."""
+
+    def __init__(self, probe: Probe, name: str, found: dict[str, Any], session: Session) -> None:
+        self.probe = probe
+        self.name = name
+        self.found = found
+        self.session = session
+
+    @property
+    def after_a_crash(self) -> bool:
+        return self.probe.life > 0
+
+    def sequence(self) -> list[Found | str] | None:
+        """Everything that is kept, the oldest first; None where only the latest is."""
+        for kind in ("items", "history"):
+            if kind in self.found:
+                kept: list[Found | str] = self.found[kind]
+                return kept
+        return None
+
+    def numbers(self) -> list[int]:
+        """The numbers in that sequence, an appended group once."""
+        whole = [found for found in self.sequence() or () if isinstance(found, list)]
+        return [found[0] for found in whole if len(found) == 1 or found[1] == 0]
+
+
+def looks(history: History) -> Iterator[Look]:
+    sessions: dict[str, Session] = {}
+    for event in history.events:
+        if isinstance(event, Invoke) and event.name == "change":
+            sessions.setdefault(event.args["session"], Session()).ask(event.args)
+        elif isinstance(event, Ack) and event.name == "changed":
+            sessions[event.data["session"]].acknowledge(event.data)
+        elif isinstance(event, Probe) and "sessions" in event.data:
+            for name, found in event.data["sessions"].items():
+                # As it is now: what is asked for later cannot be expected of this look.
+                yield Look(event, name, found, deepcopy(sessions.get(name, Session())))

@@ -1,0 +1,17 @@
+"""Other people's checkpointers and frameworks, one adapter file each, and how they are put to the test.
+
+An adapter's file declares what it needs (PEP 723) and what the library promises; nothing here imports it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+# name -> file and class
+_FILES = {
+    "langgraph-sqlite": "langgraph_sqlite.py:Sqlite",
+}
+
+TARGETS = {name: str(HERE / place) for name, place in _FILES.items()}
