@@ -65,7 +65,9 @@ def targets() -> dict[str, str]:
 
 def adapter(name: str) -> Adapter:
     """A known name, module:Class or file.py:Class; `name@requirement,...` asks for other versions."""
-    name, _, instead = name.partition("@")
+    head, colon, tail = name.rpartition(":")
+    tail, _, instead = tail.partition("@")
+    name = f"{head}{colon}{tail}"
     known = targets()
     if name not in known and ":" not in name:
         raise UnknownName(unknown("target", name, sorted(known)))
@@ -75,13 +77,19 @@ def adapter(name: str) -> Adapter:
 
 
 def _certified(name: str) -> Scenario:
-    found = adapter(name)
+    """`NAME#variant` is the same with a word more in its workload: zombie, fickle, race, fork."""
+    plain, _, variant = name.partition("#")
+    found = adapter(plain)
     (entry,) = entry_points(group=KINDS, name=found.kind)
     build = _load(entry.value)
     assert callable(build), f"{entry.value} does not make scenarios"
     made = build(found)
     assert isinstance(made, Scenario), f"{entry.value} made a {type(made).__name__}"
-    return msgspec.structs.replace(made, name=f"{TARGET}{name}")
+    return msgspec.structs.replace(
+        made,
+        name=f"{TARGET}{name}",
+        workload=lambda seed: {**made.workload(seed), **({variant: True} if variant else {})},
+    )
 
 
 def invariant(name: str) -> Invariant:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 from chaoskit.adapter import Adapter
-from chaoskit.model import Json, Scenario, Target
+from chaoskit.model import Json, Scenario, Service, Target
 
 SESSIONS = ("a", "b", "c")
 SAVES = 30
@@ -25,6 +25,37 @@ def store(adapter: Adapter) -> Scenario:
         workload=_saves(adapter),
         invariants=STORE_CLAIMS,
     )
+
+
+AGENT_CLAIMS = ("resumes", "effects-kept", "effects-once", "same-answer", "model-once", "no-orphan",
+                "valid", "consume-once", "fork")  # fmt: skip
+# What the scripted model decides, turn by turn.
+SCRIPT = (
+    {"tool": "pay", "args": {"invoice": "A-17", "cents": 4200}},
+    {"tool": "mail", "args": {"to": "alice", "text": "A-17 is paid"}},
+    {"tool": "pay", "args": {"invoice": "B-3", "cents": 990}},
+    {"answer": "Both invoices are paid, and Alice knows."},
+)
+MEANT = (
+    ["payments", "pay", {"invoice": "A-17", "cents": 4200}],
+    ["mail", "send", {"to": "alice", "text": "A-17 is paid"}],
+    ["payments", "pay", {"invoice": "B-3", "cents": 990}],
+)
+
+
+def agent(adapter: Adapter) -> Scenario:
+    """Three turns with an effect each, then an answer. Payments recognise keys, mail does not."""
+    return Scenario(
+        name=f"target:{adapter.name}",
+        summary=adapter.summary,
+        target=_target(adapter, "chaoskit.inside.agents:main"),
+        workload=lambda _seed: {
+            "adapter": adapter.reference, "task": "Pay A-17 and B-3, and tell Alice.", "fickle": False,
+            "script": list(SCRIPT), "meant": list(MEANT),
+        },
+        invariants=AGENT_CLAIMS,
+        services=(Service(name="payments", honours_keys=True), Service(name="mail")),
+    )  # fmt: skip
 
 
 def _target(adapter: Adapter, entry: str) -> Target:

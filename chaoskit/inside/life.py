@@ -119,5 +119,13 @@ class Life:
             raise
         self._channel.tell({**self._head("ok"), "op": number, "result": operation.result})
 
+    def share(self) -> None:
+        """From here on, say everything at once: the process is about to have children that speak too.
+
+        They must take turns: there is one channel.
+        """
+        self._channel.patient = False
+        self._channel.flush()
+
     def _head(self, kind: str) -> dict[str, Any]:
         return {"type": kind, "life": self.number, "at": self._position()}

@@ -11,6 +11,9 @@ HERE = Path(__file__).parent
 
 # name -> file and class
 _FILES = {
+    "langgraph-agent": "langgraph_agent.py:Sync",
+    "langgraph-agent-async": "langgraph_agent.py:Async",
+    "langgraph-agent-exit": "langgraph_agent.py:Exit",
     "langgraph-sqlite": "langgraph_sqlite.py:Sqlite",
 }
 

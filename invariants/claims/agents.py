@@ -1,0 +1,166 @@
+"""Claims about agents: what a certificate of a framework examines, with effects counted from outside.
+
+The model and the tools are the harness' own: what was asked, what was done, and what was answered is seen
+without trusting the framework. An effect is known by what it does; the wording beside it (`note`) is not
+part of it, because a model words things differently every time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from chaoskit.model import (
+    Crashed,
+    Effect,
+    Ended,
+    History,
+    Invariant,
+    NothingToJudge,
+    Probe,
+    Violation,
+    last,
+)
+
+
+def resumes(history: History) -> Iterator[Violation]:
+    """Goes on to the end after any crash. Broken by: crashed, born, ended(failed)."""
+    _needs(any(history.of(Crashed)))
+    end = list(history.of(Ended))[-1]
+    if end.how == "died":
+        raise NothingToJudge
+    if end.how != "completed":
+        reason = (end.detail.strip().splitlines() or ["no reason given"])[-1]
+        yield Violation("stuck", f"life {end.life} {end.how}: {reason}")
+
+
+def effects_kept(history: History) -> Iterator[Violation]:
+    """No effect is lost. Broken by: crashed, end without one that was meant."""
+    end = last(history.of(Probe, "end"))
+    _needs(end is not None)
+    for effect in _meant(history) - _done(history):
+        yield Violation("lost", f"{effect} was never done, and the agent came to its end")
+
+
+def effects_once(history: History) -> Iterator[Violation]:
+    """No effect is doubled. Broken by: effect, crashed, effect."""
+    done, meant = _done(history), _meant(history)
+    _needs(bool(done))
+    for effect, times in (done - meant).items():
+        kind = "doubled" if meant[effect] else "unasked"
+        yield Violation(kind, f"{effect} was done {meant[effect] + times} times")
+
+
+def same_answer(history: History) -> Iterator[Violation]:
+    """The answer is the one without a crash. Broken by: crashed, end with another answer."""
+    end, expected = last(history.of(Probe, "end")), next(history.expected(Probe, "end"), None)
+    if end is None or expected is None:
+        raise NothingToJudge
+    if end.data["answer"] != expected.data["answer"]:
+        yield Violation(
+            "other", f"answered {end.data['answer']!r} instead of {expected.data['answer']!r}"
+        )
+
+
+def model_once(history: History) -> Iterator[Violation]:
+    """A model call that was finished, and acted upon, is not paid again.
+
+    Broken by: asked for turn 1, effect of turn 1, crashed, asked for turn 1.
+    """
+    asked = list(history.of(Probe, "asked"))
+    _needs(bool(asked) and any(history.of(Crashed)))
+    acted = {effect.life: _turns_done(history, effect.life) for effect in history.of(Effect)}
+    for probe in asked:
+        turn = probe.data["turn"]
+        if any(life < probe.life and turn <= turns for life, turns in acted.items()):
+            yield Violation(
+                "repeated", f"the model was asked for turn {turn} again, which was acted upon"
+            )
+
+
+def _turns_done(history: History, life: int) -> int:
+    """The turn of the last effect of a life: each turn before the answer has one."""
+    asked = [p.data["turn"] for p in history.of(Probe, "asked") if p.life == life]
+    effects = sum(effect.life == life for effect in history.of(Effect))
+    return max(asked, default=0) if effects >= len(asked) else max(asked, default=0) - 1
+
+
+def no_orphan(history: History) -> Iterator[Violation]:
+    """No tool call without its result reaches the model. Broken by: asked with orphans."""
+    asked = list(history.of(Probe, "asked"))
+    _needs(any(probe.life > 0 for probe in asked))
+    for probe in asked:
+        if probe.data["orphans"]:
+            calls = ", ".join(probe.data["orphans"])
+            yield Violation(
+                "orphan", f"turn {probe.data['turn']} was asked with {calls} unanswered"
+            )
+
+
+def valid(history: History) -> Iterator[Violation]:
+    """Nothing is persisted that the framework's own schema refuses. Broken by: recovered, not valid."""
+    looked = [probe for probe in history.of(Probe, "recovered") if "valid" in probe.data]
+    _needs(bool(looked))
+    for probe in looked:
+        if not probe.data["valid"]:
+            yield Violation("refused", f"what is persisted is refused: {probe.data['trouble']}")
+
+
+def consume_once(history: History) -> Iterator[Violation]:
+    """An approval is used once, however many resume. Broken by: raced, the gated effect twice."""
+    raced = list(history.of(Probe, "raced"))
+    _needs(bool(raced))
+    gated = _done(history)
+    for probe in raced:
+        times = max(gated.values(), default=0)
+        if times != 1:
+            resumers = probe.data["resumers"]
+            kind = "doubled" if times else "lost"
+            yield Violation(
+                kind, f"{resumers} processes resumed at once, and the effect was done {times} times"
+            )
+
+
+def fork(history: History) -> Iterator[Violation]:
+    """Resuming twice from one checkpoint gives one state. Broken by: forked, not the same."""
+    forked = list(history.of(Probe, "forked"))
+    _needs(bool(forked))
+    for probe in forked:
+        if not probe.data["same"]:
+            yield Violation("differs", f"{probe.data['one']} and then {probe.data['other']}")
+
+
+def _needs(something: bool) -> None:
+    if not something:
+        raise NothingToJudge
+
+
+def _meant(history: History) -> Counter[str]:
+    probe = next(history.of(Probe, "meant"), None)
+    return Counter(_known_as(*effect) for effect in probe.data["effects"]) if probe else Counter()
+
+
+def _done(history: History) -> Counter[str]:
+    return Counter(_known_as(e.service, e.action, e.args) for e in history.of(Effect) if e.applied)
+
+
+def _known_as(service: str, action: str, args: dict[str, Any]) -> str:
+    facts = {name: value for name, value in args.items() if name != "note"}
+    return f"{service}.{action} {json.dumps(facts, sort_keys=True)}"
+
+
+def _claim(name: str, summary: str, check: Callable[[History], Iterator[Violation]]) -> Invariant:
+    return Invariant(name=name, summary=summary, check=check)
+
+
+RESUMES = _claim("resumes", "goes on to the end after any crash", resumes)
+EFFECTS_KEPT = _claim("effects-kept", "no effect is lost", effects_kept)
+EFFECTS_ONCE = _claim("effects-once", "no effect is doubled", effects_once)
+SAME_ANSWER = _claim("same-answer", "the answer is the one without a crash", same_answer)
+MODEL_ONCE = _claim("model-once", "finished model calls are not paid again", model_once)
+NO_ORPHAN = _claim("no-orphan", "no tool call without its result reaches the model", no_orphan)
+VALID = _claim("valid", "nothing is persisted that the framework refuses to load", valid)
+CONSUME_ONCE = _claim("consume-once", "an approval is used once, however many resume", consume_once)
+FORK = _claim("fork", "resuming twice from one checkpoint gives one state", fork)
