@@ -16,11 +16,21 @@ from pathlib import Path
 import msgspec
 
 from chaoskit import registry
-from chaoskit.model import Ended, Event, Firing, Judgement, Probe, Run, Schedule, Verdict
+from chaoskit.model import (
+    Ended,
+    Firing,
+    Judgement,
+    Placed,
+    Probe,
+    Run,
+    Schedule,
+    Verdict,
+    Workload,
+)
 from chaoskit.oracle import judge
 from chaoskit.recording import CrashState, Recording
 from chaoskit.settings import Settings
-from chaoskit.story import tell
+from chaoskit.story import operations, tell
 from chaoskit.supervisor import Supervisor
 from chaoskit.watch import DiskWatch
 from chaoskit.workspace import Workspace
@@ -37,6 +47,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What there is to say about one run."""
 
     schedule: Schedule
+    seed: int  # of the workload
     judgement: Judgement
     fired: int
     last_trace: tuple[Firing, ...]
@@ -44,7 +55,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     rebuilt: bool = False  # the crash was not run into, its state was rebuilt
     confirmed: bool = False  # ... and the real crash had the same verdict
     story: tuple[str, ...] = ()  # of a run that did not hold
+    operations: tuple[str, ...] = ()  # ... and what was asked of it, in order
+    place: str = ""  # where the last fault struck, in words that mean the same for any workload
     kept: str | None = None
+
+    @property
+    def missed(self) -> int:
+        """Planned faults that did not fire."""
+        return len(self.schedule.faults) - self.fired
 
 
 class Bench:
@@ -55,6 +73,7 @@ class Bench:
             registry.mutant(scenario, settings.mutant, settings.store) if settings.mutant else None
         )
         self.invariants = registry.invariants_of(scenario)
+        self._scenario = scenario
         self._directory = directory
         self._settings = settings
         self._watch = (
@@ -64,7 +83,7 @@ class Bench:
             scenario.target, session=session, cold=settings.cold, watch_disk=settings.watches_disk
         )
         self._supervisor = Supervisor(
-            scenario, self._zygote, seed=settings.seed, store=settings.store, mutant=mutant,
+            scenario, self._zygote, store=settings.store, mutant=mutant,
             deadline=settings.deadline, watch=self._watch,
         )  # fmt: skip
         self._numbers = itertools.count()
@@ -75,37 +94,45 @@ class Bench:
         if self._watch:
             self._watch.close()
 
-    def run(self, schedule: Schedule, baseline: tuple[Event, ...]) -> tuple[Run, Path]:
+    def workload(self, seed: int | None = None) -> Workload:
+        """Of this seed; else of the campaign's."""
+        seed = self._settings.seed if seed is None else seed
+        agents, crowd = self._settings.agents, self._scenario.crowd
+        content = crowd(seed, agents) if agents and crowd else self._scenario.workload(seed)
+        return Workload(seed=seed, content=content)
+
+    def run(self, schedule: Schedule, workload: Workload) -> tuple[Run, Path]:
         directory = self._new_directory()
-        return self._supervisor.carry_out(schedule, directory, baseline), directory
+        return self._supervisor.carry_out(schedule, directory, workload), directory
 
-    def record(self) -> Recording:
-        return self._supervisor.record(self._new_directory())[1]
+    def record(self, workload: Workload) -> Recording:
+        return self._supervisor.record(self._new_directory(), workload)[1]
 
-    def judge(self, schedule: Schedule, baseline: tuple[Event, ...]) -> Outcome:
+    def judge(self, schedule: Schedule, workload: Workload) -> Outcome:
         """Run it for real, judge it, and keep what did not hold."""
-        run, directory = self.run(schedule, baseline)
-        outcome = self._outcome(run, directory)
+        return self.judge_run(*self.run(schedule, workload), workload)
+
+    def judge_run(self, run: Run, directory: Path, workload: Workload) -> Outcome:
+        """The same of one that has been run; its directory is gone afterwards."""
+        outcome = self._outcome(run, directory, workload)
         shutil.rmtree(directory)
         return outcome
 
-    def judge_state(
-        self, recording: Recording, state: CrashState, baseline: tuple[Event, ...]
-    ) -> Outcome:
+    def judge_state(self, recording: Recording, state: CrashState, workload: Workload) -> Outcome:
         """Recover from a rebuilt state and judge that; some that pass are also run into for real."""
         directory = self._directory / f"stage-{os.getpid()}"
-        run = self._supervisor.recover(recording, state, directory, baseline)
-        outcome = msgspec.structs.replace(self._outcome(run, directory), rebuilt=True)
+        run = self._supervisor.recover(recording, state, directory, workload)
+        outcome = msgspec.structs.replace(self._outcome(run, directory, workload), rebuilt=True)
         if outcome.judgement.verdict is Verdict.HOLDS and self._is_sampled(state):
-            return self._compare(outcome, baseline)
+            return self._compare(outcome, workload)
         return outcome
 
     def _is_sampled(self, state: CrashState) -> bool:
         rng = random.Random(f"{self._settings.seed}/{state.fault}/{state.position}")
         return rng.randrange(SAMPLED) == 0
 
-    def _compare(self, rebuilt: Outcome, baseline: tuple[Event, ...]) -> Outcome:
-        real = self.judge(rebuilt.schedule, baseline)
+    def _compare(self, rebuilt: Outcome, workload: Workload) -> Outcome:
+        real = self.judge(rebuilt.schedule, workload)
         if real.judgement.verdict is Verdict.HOLDS:
             return msgspec.structs.replace(rebuilt, confirmed=True)
         doubt = f"the harness contradicts itself: the rebuilt state holds, the real one: {real.schedule}"
@@ -117,20 +144,22 @@ class Bench:
     def _new_directory(self) -> Path:
         return self._directory / f"run-{os.getpid()}-{next(self._numbers)}"
 
-    def _outcome(self, run: Run, directory: Path) -> Outcome:
+    def _outcome(self, run: Run, directory: Path, workload: Workload) -> Outcome:
         judgement = judge(run, self.invariants)
-        kept, story = None, None
-        if judgement.verdict is not Verdict.HOLDS:
-            story = tell(run.history)
-            where = self._settings.keep
-            kept = keep(directory, Path(where), run.schedule) if where else None
+        holds = judgement.verdict is Verdict.HOLDS
+        where = self._settings.keep
+        # Schedules name runs of one workload only.
+        label = f"seed-{workload.seed}_" if self._settings.fuzzes else ""
+        kept = keep(directory, Path(where), run.schedule, label) if where and not holds else None
         return Outcome(
             schedule=run.schedule,
+            seed=workload.seed,
             judgement=judgement,
             fired=run.fired,
             last_trace=run.traces[-1],
             recovery=recovery_of(run),
-            story=story or (),
+            story=() if holds else tell(run.history),
+            operations=() if holds else operations(run.history),
             kept=kept,
         )
 
@@ -147,9 +176,10 @@ def recovery_of(run: Run) -> int:
     )
 
 
-def keep(directory: Path, where: Path, schedule: Schedule) -> str:
+def keep(directory: Path, where: Path, schedule: Schedule, label: str = "") -> str:
     """Save a run's directory under a name that says what was done to it."""
-    words = "_".join(f"{fault.name}-{fault.point}" for fault in schedule.faults) or "no fault"
+    faults = "_".join(f"{fault.name}-{fault.point}" for fault in schedule.faults) or "no fault"
+    words = label + faults
     place = where / "".join(c if c.isalnum() or c in "#.-_" else "-" for c in words)[:150]
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(directory, place)
@@ -166,19 +196,41 @@ def open_bench(settings: Settings) -> Iterator[tuple[Bench, Workspace]]:
             raise CannotTest(f"the target cannot be started: {error}") from None
 
 
-def undisturbed(bench: Bench) -> Run:
-    """The run without faults, done twice: if it is not the same twice, no comparison means anything."""
-    first, directory = bench.run(Schedule(), ())
+DIFFERS = (
+    "two runs with the same seed and without faults differ: "
+    "the target takes time, ids or randomness from outside its seed"
+)
+
+
+def undisturbed(bench: Bench) -> tuple[Outcome, Workload]:
+    """What there is to say about the run without faults, and the workload that knows of it.
+
+    Done twice: if it is not the same twice, no comparison means anything.
+    """
+    workload = bench.workload()
+    first, directory = bench.run(Schedule(), workload)
     _check_completed(first, directory)
-    second, _ = bench.run(Schedule(), ())
+    second, _ = bench.run(Schedule(), workload)
     if (first.history, first.traces) != (second.history, second.traces):
-        raise CannotTest(
-            "two runs with the same seed and without faults differ: "
-            "the target takes time, ids or randomness from outside its seed"
-        )
-    return msgspec.structs.replace(
-        first, history=msgspec.structs.replace(first.history, baseline=first.history.events)
-    )
+        raise CannotTest(DIFFERS)
+    return judge_undisturbed(bench, first, directory, workload)
+
+
+def judge_undisturbed(
+    bench: Bench, run: Run, directory: Path, workload: Workload
+) -> tuple[Outcome, Workload]:
+    """A run without faults is its own baseline, and that of all others."""
+    known = msgspec.structs.replace(workload, undisturbed=run.history.events)
+    history = msgspec.structs.replace(run.history, baseline=run.history.events)
+    compared = msgspec.structs.replace(run, history=history)
+    return bench.judge_run(compared, directory, known), known
+
+
+def strays(run: Run, workload: Workload) -> bool:
+    """Whether its first life did something else, before the crash, than it does when left alone."""
+    before = [e for e in run.history.events if isinstance(e, Placed) and e.life == 0]
+    expected = (e for e in workload.undisturbed if isinstance(e, Placed))
+    return before != list(itertools.islice(expected, len(before)))
 
 
 def _check_completed(run: Run, directory: Path) -> None:

@@ -1,6 +1,6 @@
 """A campaign: one scenario under the faults that were asked for, on several cores; one Result.
 
-kill     schedules of the plan, run into for real
+kill     schedules of the plan, run into for real; a fuzz draws a new workload for each few of them
 disk     one error at every operation, run into for real
 power    one recording, every state that a loss of power could have left, rebuilt and recovered
          from; what does not hold is made as small as it gets, and run into for real
@@ -11,17 +11,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from itertools import count
+from itertools import count, islice
 from typing import TypeVar
 
 import msgspec
 
 from chaoskit import registry
-from chaoskit.bench import Bench, CannotTest, Outcome, open_bench, undisturbed
+from chaoskit.bench import (
+    Bench,
+    CannotTest,
+    Outcome,
+    judge_undisturbed,
+    open_bench,
+    undisturbed,
+)
 from chaoskit.disk import hint
 from chaoskit.disk.image import Image
-from chaoskit.model import Event, Finding, Firing, PowerLoss, Run, Schedule
-from chaoskit.oracle import judge
+from chaoskit.fuzz import Hits, cases as fuzz_cases
+from chaoskit.model import Finding, Firing, PowerLoss, Schedule, Workload
 from chaoskit.plan import Plan, Sample, Sweep
 from chaoskit.pool import Pool
 from chaoskit.recording import CrashState, Recording, candidate_of, points as disk_points, state_of
@@ -30,54 +37,79 @@ from chaoskit.settings import Settings
 
 __all__ = ["CannotTest", "Result", "Settings", "points", "replay", "run_campaign"]
 
-Progress = Callable[[int, int | None], None]  # (runs done, runs planned so far)
 T = TypeVar("T")
 
 
-def run_campaign(settings: Settings, progress: Progress = lambda _done, _planned: None) -> Result:
+class SoFar(msgspec.Struct, frozen=True):
+    """How far a campaign has come."""
+
+    runs: int
+    planned: int | None  # so far; None: nobody knows
+    covered: int  # places at which a fault struck
+    findings: int
+    seconds: float
+
+
+Progress = Callable[[SoFar], None]
+
+
+def run_campaign(settings: Settings, progress: Progress = lambda _so_far: None) -> Result:
     """Raises CannotTest when the target does not even survive being left alone."""
-    started = time.monotonic()
     settings = registry.resolved(settings)
-    clock = _Clock(started, settings.seconds, progress)
+    clock = _Clock(settings.seconds, progress)
     counter: Counter | None = None
     for fault in settings.faults:
         part = msgspec.structs.replace(settings, faults=(fault,))
         with open_bench(part) as (bench, workspace):
             counter = counter or Counter(settings, [i.name for i in bench.invariants])
-            baseline = undisturbed(bench)
-            counter.add_undisturbed(
-                judge(baseline, bench.invariants), (firing.point for firing in baseline.traces[0])
-            )
-            recording = bench.record() if fault == "power" else None
-            events = baseline.history.events
-            with closing(Pool(part, workspace, bench, events, recording)) as pool:
+            baseline, workload = undisturbed(bench)
+            counter.add(baseline)
+            recording = bench.record(workload) if fault == "power" else None
+            with closing(Pool(part, workspace, bench, workload, recording)) as pool:
                 for outcome in _outcomes(fault, part, pool, baseline, clock):
                     counter.add(outcome)
+                    clock.tell(counter)
+                    if settings.until_violation and counter.findings:
+                        break
             if recording:
-                _confirm_all(counter, bench, recording, events)
+                _confirm_all(counter, bench, recording, workload)
     assert counter is not None, "settings always name a fault"
-    return counter.result(time.monotonic() - started)
+    return counter.result(clock.seconds)
 
 
 def _outcomes(
-    fault: str, settings: Settings, pool: Pool, baseline: Run, clock: _Clock
+    fault: str, settings: Settings, pool: Pool, baseline: Outcome, clock: _Clock
 ) -> Iterator[Outcome]:
     if fault == "power":
-        return clock.counted(pool.states(clock.while_time(count())), settings.power_states)
+        clock.plan(settings.power_states)
+        return pool.states(clock.while_time(count()))
+    if settings.fuzzes:
+        return _fuzz_outcomes(settings, pool, clock)
     return _planned_outcomes(plan_of(fault, settings), settings, pool, baseline, clock)
 
 
 def _planned_outcomes(
-    plan: Plan, settings: Settings, pool: Pool, baseline: Run, clock: _Clock
+    plan: Plan, settings: Settings, pool: Pool, baseline: Outcome, clock: _Clock
 ) -> Iterator[Outcome]:
-    seen: dict[Schedule, tuple[Firing, ...]] = {Schedule(): baseline.traces[0]}
+    seen: dict[Schedule, tuple[Firing, ...]] = {Schedule(): baseline.last_trace}
     part, parts = settings.shard
     for number in range(1, plan.rounds() + 1):
         schedules = list(plan.schedules(number, seen))[part::parts]
-        found = pool.outcomes(clock.while_time(schedules))
-        for outcome in clock.counted(found, len(schedules)):
+        clock.plan(len(schedules))
+        for outcome in pool.outcomes(clock.while_time(schedules)):
             seen[outcome.schedule] = outcome.last_trace[: plan.extent(outcome.recovery)]
             yield outcome
+
+
+def _fuzz_outcomes(settings: Settings, pool: Pool, clock: _Clock) -> Iterator[Outcome]:
+    hits = Hits()
+    part, parts = settings.shard
+    cases = fuzz_cases(settings.seed, settings.fuzz_runs, hits)
+    clock.plan(settings.fuzz_runs)
+    for examined in pool.cases(clock.while_time(islice(cases, part, None, parts))):
+        hits.add(examined.number, [o.place for o in examined.outcomes if not o.missed])
+        yield examined.undisturbed
+        yield from examined.outcomes
 
 
 def plan_of(fault: str, settings: Settings) -> Plan:
@@ -89,47 +121,47 @@ def plan_of(fault: str, settings: Settings) -> Plan:
 class _Clock:
     """Stops in time, and tells how far it has come."""
 
-    def __init__(self, started: float, seconds: float | None, progress: Progress) -> None:
-        self._started = started
-        self._seconds = seconds
+    def __init__(self, limit: float | None, progress: Progress) -> None:
+        self._started = time.monotonic()
+        self._limit = limit
         self._progress = progress
-        self._done = self._planned = 0
+        self._planned: int | None = 0
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._started
 
     def while_time(self, tasks: Iterable[T]) -> Iterator[T]:
         for task in tasks:
-            if self._seconds is not None and time.monotonic() - self._started > self._seconds:
+            if self._limit is not None and self.seconds > self._limit:
                 return
             yield task
 
-    def counted(self, outcomes: Iterator[Outcome], planned: int) -> Iterator[Outcome]:
-        self._planned += planned
-        self._progress(self._done, self._planned)
-        for outcome in outcomes:
-            self._done += 1
-            self._progress(self._done, self._planned)
-            yield outcome
+    def plan(self, runs: int | None) -> None:
+        known = runs is not None and self._planned is not None
+        self._planned = (self._planned or 0) + (runs or 0) if known else None
+
+    def tell(self, counter: Counter) -> None:
+        done = (counter.runs, self._planned, counter.covered, counter.findings, self.seconds)
+        self._progress(SoFar(*done))
 
 
 # --- from a rebuilt state to a finding that stands -----------------------------------------------
 
 
-def _confirm_all(
-    counter: Counter, bench: Bench, recording: Recording, baseline: tuple[Event, ...]
-) -> None:
+def _confirm_all(counter: Counter, bench: Bench, recording: Recording, workload: Workload) -> None:
     for witness in counter.unconfirmed():
-        smallest = _minimise(witness, bench, recording, baseline)
+        smallest = _minimise(witness, bench, recording, workload)
         confirmed = None
         for schedule in dict.fromkeys([smallest, witness.schedule]):
-            confirmed = confirmed or _met_for_real(witness, schedule, counter, bench, baseline)
+            confirmed = confirmed or _met_for_real(witness, schedule, counter, bench, workload)
         if confirmed:
             lines = _hint(recording, confirmed.schedule)
             confirmed = msgspec.structs.replace(confirmed, hint=lines)
         counter.confirm(witness, confirmed)
 
 
-def _minimise(
-    witness: Witness, bench: Bench, recording: Recording, baseline: tuple[Event, ...]
-) -> Schedule:
+def _minimise(witness: Witness, bench: Bench, recording: Recording, workload: Workload) -> Schedule:
     """The same failure with as little lost as possible."""
     (fault,) = witness.schedule.faults
     assert isinstance(fault, PowerLoss)
@@ -137,7 +169,7 @@ def _minimise(
 
     def still_bad(image: Image) -> bool:
         state = CrashState(candidate.at, image, fault)
-        found = bench.judge_state(recording, state, baseline).judgement.findings
+        found = bench.judge_state(recording, state, workload).judgement.findings
         return any(finding.signature == witness.finding.signature for finding in found)
 
     smallest = hint.minimise(recording.trace, candidate, still_bad)
@@ -149,9 +181,9 @@ def _met_for_real(
     schedule: Schedule,
     counter: Counter,
     bench: Bench,
-    baseline: tuple[Event, ...],
+    workload: Workload,
 ) -> Witness | None:
-    outcome = bench.judge(schedule, baseline)
+    outcome = bench.judge(schedule, workload)
     for finding in outcome.judgement.findings:
         if finding.signature == witness.finding.signature:
             return _witness(witness, finding, outcome, counter)
@@ -163,8 +195,9 @@ def _witness(known: Witness, finding: Finding, outcome: Outcome, counter: Counte
         known,
         finding=finding,
         schedule=outcome.schedule,
-        token=counter.token(finding, outcome.schedule),
+        token=counter.token(finding, outcome),
         story=outcome.story,
+        operations=outcome.operations,
         kept=outcome.kept,
         rebuilt=False,
     )
@@ -187,15 +220,19 @@ def replay(settings: Settings, schedule: Schedule) -> Result:
     started = time.monotonic()
     settings = registry.resolved(settings)
     with open_bench(settings) as (bench, _):
-        baseline = undisturbed(bench)
         counter = Counter(settings, [i.name for i in bench.invariants], whole=False)
-        counter.add_undisturbed(judge(baseline, bench.invariants), ())
         if schedule.faults:
-            counter.add(bench.judge(schedule, baseline.history.events))
+            baseline, workload = undisturbed(bench)
+            counter.add(baseline)
+            counter.add(bench.judge(schedule, workload))
+        else:  # what is wrong is wrong without any
+            workload = bench.workload()
+            run, directory = bench.run(schedule, workload)
+            counter.add(judge_undisturbed(bench, run, directory, workload)[0])
     return counter.result(time.monotonic() - started)
 
 
 def points(settings: Settings) -> tuple[Firing, ...]:
     """Where the target persists when nothing happens to it."""
     with open_bench(settings) as (bench, _):
-        return undisturbed(bench).traces[0]
+        return undisturbed(bench)[0].last_trace

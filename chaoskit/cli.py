@@ -111,7 +111,23 @@ def cli() -> None:
     default="sweep",
     show_default=True,
     help="**sweep**: every point, before and after. **sample**: seeded schedules of one to "
-    "three crashes, also during recovery.",
+    "three crashes, also during recovery; with **--agents** a fuzz: each of them on a fresh workload.",
+)
+@click.option(
+    "--agents",
+    type=click.IntRange(min=1),
+    metavar="N",
+    show_default="as many as the scenario has",
+    help="How many agents the workload has, for scenarios that take it (tree). With **--plan sample** "
+    "every few runs have a new workload, drawn from the seed: a fuzz. End it with --runs, --for or "
+    "--until-violation.",
+)
+@click.option(
+    "--bias",
+    type=click.Choice(["uniform", "rare"]),
+    show_default="rare",
+    help="Where a fuzz crashes. **uniform**: any persist operation alike. **rare**: where it has crashed "
+    "least so far, and often during recovery.",
 )
 @click.option(
     "--seed",
@@ -124,9 +140,11 @@ def cli() -> None:
     "--runs",
     type=click.IntRange(min=1),
     show_default="100 of a sample, 1000 states of a power loss",
-    help="How many schedules a sample has, or how many states of a power loss are examined.",
+    help="How many schedules a sample has, or how many states of a power loss are examined. A fuzz with "
+    "--for or --until-violation has no limit unless it is given here.",
 )
 @click.option("--for", "seconds", type=Duration(), help="Stop after this time, e.g. 60s or 10m.")
+@click.option("--until-violation", is_flag=True, help="Stop at the first violation.")
 @click.option(
     "--jobs",
     type=click.IntRange(min=1),
@@ -166,6 +184,8 @@ def run(scenarios: tuple[str, ...], fault: tuple[str, ...], directory: Path, jso
     """Run SCENARIO under faults and judge every run.
 
     SCENARIO is a name (`chaoskit list scenarios`), `module:name` or `file.py:name`.
+
+    A fuzz: `chaoskit run tree --plan sample --agents 50 --for 10m`.
     """
     needs_disk = options["points"] == "syscalls" or fault != ("kill",)
     reason = interposer.available() if needs_disk else None
@@ -237,7 +257,8 @@ def replay(token: str, cold: bool, json_file: str | None) -> None:
 def _replay_header(wanted: Repro) -> str:
     store = f" --store {wanted.store}" if wanted.store else ""
     mutant = f" --mutant {wanted.mutant}" if wanted.mutant else ""
-    return f"{wanted.scenario}{store}{mutant} --seed {wanted.seed}: {wanted.schedule}"
+    agents = f" --agents {wanted.agents}" if wanted.agents else ""
+    return f"{wanted.scenario}{store}{mutant}{agents} --seed {wanted.seed}: {wanted.schedule}"
 
 
 @cli.command("list")

@@ -74,7 +74,7 @@ def _kill_one() -> str:
                       workspace.session)  # fmt: skip
         try:
             started = time.monotonic()
-            run, _ = bench.run(Schedule(), ())
+            run, _ = bench.run(Schedule(), bench.workload())
             took = time.monotonic() - started
         finally:
             bench.close()

@@ -72,6 +72,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     target: Target
     workload: Callable[[int], Json]  # seed -> plain data, handed to the target
+    crowd: Callable[[int, int], Json] | None = None  # seed, agents -> the same with so many agents
     invariants: tuple[str, ...]  # registered names or module:name references
     services: tuple[Service, ...] = ()
     mutants: tuple[Mutant, ...] = ()
@@ -292,6 +293,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 
 Event = Born | Invoke | Ok | Fail | Info | Ack | Effect | Probe | Crashed | Struck | Ended
+Placed = Invoke | Ok | Fail | Ack | Effect | Probe  # those that have a position
 E = TypeVar("E", bound=Event)
 
 
@@ -337,6 +339,14 @@ def select(events: Iterable[Event], kind: type[E], name: str | None = None) -> I
     for event in events:
         if isinstance(event, kind) and (name is None or getattr(event, "name", None) == name):
             yield event
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """What the target is asked to do. The seed decides all that is random, also its ids and times."""
+
+    seed: int
+    content: Json
+    undisturbed: tuple[Event, ...] = ()  # what is seen of it without faults, once that is known
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -389,15 +399,16 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     doubts: tuple[str, ...] = ()
 
 
-class Repro(msgspec.Struct, frozen=True, kw_only=True):
+class Repro(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything that is needed to meet the same failure again."""
 
     version: str
     scenario: str
     mutant: str | None
-    seed: int
+    seed: int  # of the workload
     schedule: Schedule
     signature: str  # of the finding that was met; empty when there was none
     store: str | None = (
         None  # None: the scenario's default, also in tokens from before there were any
     )
+    agents: int | None = None  # in the workload; None: as many as the scenario has by itself

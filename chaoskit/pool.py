@@ -21,8 +21,9 @@ from typing import TypeVar
 import msgspec
 
 from chaoskit.bench import Bench, Outcome
+from chaoskit.fuzz import ROUND, Case, Examined, Fuzzer
 from chaoskit.inside.zygote import die_with_parent
-from chaoskit.model import Event, Schedule
+from chaoskit.model import Schedule, Workload
 from chaoskit.recording import CrashState, Recording, powerless_states
 from chaoskit.settings import Settings
 from chaoskit.workspace import Workspace
@@ -36,11 +37,12 @@ class Worker:
     """What one process of the pool works with."""
 
     def __init__(
-        self, settings: Settings, bench: Bench, baseline: tuple[Event, ...], recording: Path | None
+        self, settings: Settings, bench: Bench, workload: Workload, recording: Path | None
     ) -> None:
         self._settings = settings
         self._bench = bench
-        self._baseline = baseline
+        self._workload = workload
+        self._fuzzer = Fuzzer(bench, settings.faults[0], settings.bias or "rare")
         self._recording = (
             msgspec.msgpack.decode(recording.read_bytes(), type=Recording) if recording else None
         )
@@ -48,7 +50,10 @@ class Worker:
         self._next = 0  # the number of the state that the enumeration will give next
 
     def judge(self, schedule: Schedule) -> Outcome:
-        return self._bench.judge(schedule, self._baseline)
+        return self._bench.judge(schedule, self._workload)
+
+    def examine(self, case: Case) -> Examined:
+        return self._fuzzer.examine(case)
 
     def judge_chunk(self, number: int) -> list[Outcome]:
         """Chunks come in rising order, so that skipping those of others is enough."""
@@ -58,7 +63,7 @@ class Worker:
             pass
         chunk = list(islice(self._states, CHUNK))
         self._next = first + CHUNK
-        return [self._bench.judge_state(self._recording, s, self._baseline) for s in chunk]
+        return [self._bench.judge_state(self._recording, s, self._workload) for s in chunk]
 
     def _enumerate(self) -> Iterator[CrashState]:
         if self._recording is None:
@@ -75,18 +80,23 @@ _worker: Worker | None = None  # of this process of the pool
 
 
 def _start_worker(
-    settings: Settings, directory: Path, session: str, baseline: tuple[Event, ...],
+    settings: Settings, directory: Path, session: str, workload: Workload,
     recording: Path | None, parent: int,
 ) -> None:  # fmt: skip
     global _worker  # noqa: PLW0603 - a pool's worker has no other place for its state
     die_with_parent(parent)
-    _worker = Worker(settings, Bench(settings, directory, session), baseline, recording)
+    _worker = Worker(settings, Bench(settings, directory, session), workload, recording)
     gc.freeze()  # the recording stays for ever; collections need not walk it
 
 
 def _judge(schedule: Schedule) -> Outcome:
     assert _worker is not None
     return _worker.judge(schedule)
+
+
+def _examine(case: Case) -> Examined:
+    assert _worker is not None
+    return _worker.examine(case)
 
 
 def _judge_chunk(number: int) -> list[Outcome]:
@@ -100,7 +110,7 @@ class Pool:
         settings: Settings,
         workspace: Workspace,
         bench: Bench,
-        baseline: tuple[Event, ...],
+        workload: Workload,
         recording: Recording | None = None,
     ) -> None:
         path = workspace.path / "recording" if recording else None
@@ -108,9 +118,9 @@ class Pool:
             path.write_bytes(msgspec.msgpack.encode(recording))
         self._jobs = settings.jobs
         self._executor: ProcessPoolExecutor | None = None
-        self._inline = Worker(settings, bench, baseline, path)
+        self._inline = Worker(settings, bench, workload, path)
         if settings.jobs > 1:
-            arguments = (settings, workspace.path, workspace.session, baseline, path, os.getpid())
+            arguments = (settings, workspace.path, workspace.session, workload, path, os.getpid())
             with _no_ctrl_c():
                 self._executor = ProcessPoolExecutor(
                     settings.jobs, get_context("spawn"), _start_worker, arguments
@@ -118,6 +128,9 @@ class Pool:
 
     def outcomes(self, schedules: Iterable[Schedule]) -> Iterator[Outcome]:
         return self._map(_judge, self._inline.judge, schedules)
+
+    def cases(self, cases: Iterable[Case]) -> Iterator[Examined]:
+        return self._map(_examine, self._inline.examine, cases)
 
     def states(self, chunks: Iterable[int]) -> Iterator[Outcome]:
         """The outcomes of chunks 0, 1, 2... of the crash states, until there are no more."""
@@ -136,7 +149,7 @@ class Pool:
         for task in tasks:
             with _no_ctrl_c():
                 pending.append(self._executor.submit(in_worker, task))
-            if len(pending) > 2 * self._jobs:
+            if len(pending) > min(2 * self._jobs, ROUND - 1):
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()

@@ -32,13 +32,12 @@ from chaoskit.model import (
     Kill,
     Ok,
     PersistPoint,
+    Placed,
     PowerLoss,
-    Probe,
     Profile,
 )
 
 END = "the end"  # the name of the point after the last operation
-_PLACED = (Invoke, Ok, Fail, Ack, Effect, Probe)
 
 
 class Recording(msgspec.Struct, frozen=True):
@@ -47,7 +46,7 @@ class Recording(msgspec.Struct, frozen=True):
 
     def until(self, position: int) -> list[Event]:
         """What had been seen when so many operations were done."""
-        placed = (e for e in self.events if isinstance(e, _PLACED))
+        placed = (e for e in self.events if isinstance(e, Placed))
         return [Born(0), *(event for event in placed if event.at <= position)]
 
     def claims(self) -> list[int]:
@@ -120,7 +119,7 @@ def firings_of(trace: Trace, events: Iterable[Event], life: int) -> tuple[Firing
     Before each operation, and half-way through each write. A kill after an operation leaves the same
     disk as one before the next, so it is worth a run only where something was seen in between.
     """
-    seen_at = {e.at for e in events if isinstance(e, _PLACED) and e.life == life}
+    seen_at = {e.at for e in events if isinstance(e, Placed) and e.life == life}
     found = []
     for point, op in zip(points(trace), trace.ops, strict=False):
         found.append(Firing(point, "before"))

@@ -121,6 +121,17 @@ def store(scenario: Scenario, name: str | None) -> str | None:
     return name
 
 
+def check_agents(found: Scenario, seed: int, agents: int) -> None:
+    """Raises unless the scenario can have that many."""
+    if found.crowd is None:
+        able = ", ".join(name for name in names(SCENARIOS) if scenario(name).crowd)
+        raise UnknownName(f"{found.name} takes no --agents; what does: {able or 'nothing'}")
+    try:
+        found.crowd(seed, agents)
+    except ValueError as error:
+        raise UnknownName(f"{found.name}: {error}") from None
+
+
 def resolved(settings: Settings) -> Settings:
     """The same, with every name known and every default said; UnknownName if one is not there."""
     found = scenario(settings.scenario)
@@ -128,6 +139,12 @@ def resolved(settings: Settings) -> Settings:
     chosen = store(found, settings.store)
     if settings.mutant:
         mutant(found, settings.mutant, chosen)
+    if settings.agents is not None:
+        check_agents(found, settings.seed, settings.agents)
+    if settings.bias and not settings.fuzzes:
+        raise UnknownName(
+            "--bias is for a fuzz: --plan sample --agents N, with --fault kill or disk"
+        )
     return msgspec.structs.replace(settings, store=chosen)
 
 

@@ -49,9 +49,11 @@ def _one(result: Result) -> dict[str, Any]:
         "store": settings.store,
         "mutant": settings.mutant,
         "faults": list(settings.faults),
+        "agents": settings.agents,
         "plan": settings.plan,
         "runs": result.runs,
         "points": result.points,
+        "covered": result.covered,
         "states": result.states,  # crash states rebuilt from a recording...
         "unique_states": result.states,  # ... which are enumerated without repetition
         "fired": result.fired,
@@ -77,7 +79,9 @@ def _finding(witness: Witness) -> dict[str, Any]:
         "point": ", then ".join(str(fault.point) for fault in faults),
         "message": witness.finding.message,
         "runs": witness.times,
+        "seed": witness.seed,
         "story": list(witness.story),
+        "operations": list(witness.operations),
         "hint": list(witness.hint),
         "repro": witness.token,
     }

@@ -8,7 +8,7 @@ import msgspec
 
 from chaoskit import __version__, repro
 from chaoskit.bench import Outcome
-from chaoskit.model import Finding, Judgement, PersistPoint, Repro, Schedule, Verdict
+from chaoskit.model import Finding, PersistPoint, Repro, Schedule, Verdict
 from chaoskit.settings import Settings
 
 
@@ -21,6 +21,8 @@ class Witness(msgspec.Struct, frozen=True, kw_only=True):
     token: str
     story: tuple[str, ...]  # the run in a few lines
     kept: str | None
+    seed: int = 0  # of the workload
+    operations: tuple[str, ...] = ()  # what was asked, in order, and what came of it
     rebuilt: bool = False  # not yet confirmed by a real crash
     hint: tuple[str, ...] = ()  # which missing sync would have prevented it
     times: int = 1  # runs of this campaign that showed the same
@@ -50,6 +52,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     points: int
     states: int  # crash states that were rebuilt from a recording
     confirmed: int  # ... and also run into for real, with the same verdict
+    covered: int = 0  # places at which a fault struck
     fired: int  # runs in which every planned fault happened
     missed: int  # planned faults that did not
     seconds: float
@@ -69,30 +72,48 @@ class Counter:
         self._settings = settings
         self._whole = whole
         self._points: set[PersistPoint] = set()
+        self._covered: set[str] = set()
         self._claims: Claims = {name: {} for name in invariants}
         self._witnesses: dict[tuple[str, str], Witness] = {}
         self._doubts: dict[str, None] = {}
         self._table: dict[str, dict[str, Tally]] = {}
         self._runs = self._fired = self._missed = self._states = self._confirmed = 0
 
-    def add_undisturbed(self, judgement: Judgement, points: Iterable[PersistPoint]) -> None:
-        """A run without faults can violate, but that it holds says nothing about crashes."""
-        self._points |= set(points)
-        for name, verdict in judgement.claims.items():
-            if verdict.rank > Verdict.HOLDS.rank:
-                self._claim(name, "undisturbed", verdict)
-        self._note(judgement, Schedule(), ())
+    @property
+    def runs(self) -> int:
+        return self._runs
+
+    @property
+    def covered(self) -> int:
+        return len(self._covered)
+
+    @property
+    def findings(self) -> int:
+        return len(self._witnesses)
 
     def add(self, outcome: Outcome) -> None:
+        if outcome.schedule.faults:
+            self._add_crashed(outcome)
+        else:
+            self._add_undisturbed(outcome)
+        self._note(outcome)
+
+    def _add_undisturbed(self, outcome: Outcome) -> None:
+        """A run without faults can violate, but that it holds says nothing about crashes."""
+        self._points |= {firing.point for firing in outcome.last_trace}
+        for name, verdict in outcome.judgement.claims.items():
+            if verdict.rank > Verdict.HOLDS.rank:
+                self._claim(name, "undisturbed", verdict)
+
+    def _add_crashed(self, outcome: Outcome) -> None:
         self._runs += 1
         self._states += outcome.rebuilt
         self._confirmed += outcome.confirmed
-        self._fired += outcome.fired == len(outcome.schedule.faults)
-        self._missed += len(outcome.schedule.faults) - outcome.fired
+        self._fired += not outcome.missed
+        self._missed += outcome.missed
         for name, verdict in outcome.judgement.claims.items():
             self._claim(name, outcome.schedule.tier, verdict)
         self._count(outcome)
-        self._note(outcome.judgement, outcome.schedule, outcome.story, outcome)
 
     def _claim(self, name: str, tier: str, verdict: Verdict) -> None:
         tiers = self._claims[name]
@@ -103,13 +124,13 @@ class Counter:
         row = self._table.setdefault(fault.point.name, {})
         tally = row.setdefault(fault.name, Tally())
         tally.runs += 1
-        tally.fired += outcome.fired == len(outcome.schedule.faults)
+        if not outcome.missed:
+            tally.fired += 1
+            self._covered.add(outcome.place or str(fault))
         tally.add(outcome.judgement.verdict)
 
-    def _note(
-        self, judgement: Judgement, schedule: Schedule, story: tuple[str, ...],
-        outcome: Outcome | None = None,
-    ) -> None:  # fmt: skip
+    def _note(self, outcome: Outcome) -> None:
+        judgement, schedule = outcome.judgement, outcome.schedule
         self._doubts |= dict.fromkeys(judgement.doubts)
         for finding in {f.signature: f for f in reversed(judgement.findings)}.values():
             key = (finding.signature, schedule.tier)
@@ -117,9 +138,10 @@ class Counter:
             # The first witness of the fewest crashes is the one that is easiest to read.
             if known is None or len(schedule.faults) < len(known.schedule.faults):
                 witness = Witness(
-                    finding=finding, tier=schedule.tier, schedule=schedule, story=story,
-                    token=self.token(finding, schedule), kept=outcome.kept if outcome else None,
-                    rebuilt=bool(outcome and outcome.rebuilt), times=known.times if known else 0,
+                    finding=finding, tier=schedule.tier, schedule=schedule, seed=outcome.seed,
+                    story=outcome.story, operations=outcome.operations, kept=outcome.kept,
+                    token=self.token(finding, outcome), rebuilt=outcome.rebuilt,
+                    times=known.times if known else 0,
                 )  # fmt: skip
             else:
                 witness = known
@@ -150,14 +172,15 @@ class Counter:
     def _items(self) -> list[tuple[tuple[str, str], Witness]]:
         return list(self._witnesses.items())
 
-    def token(self, finding: Finding, schedule: Schedule) -> str:
+    def token(self, finding: Finding, outcome: Outcome) -> str:
         return repro.encode(
             Repro(
                 version=__version__,
                 scenario=self._settings.scenario,
                 mutant=self._settings.mutant,
-                seed=self._settings.seed,
-                schedule=schedule,
+                seed=outcome.seed,
+                agents=self._settings.agents,
+                schedule=outcome.schedule,
                 signature=finding.signature,
                 store=self._settings.store,
             )
@@ -174,6 +197,7 @@ class Counter:
             points=len(self._points),
             states=self._states,
             confirmed=self._confirmed,
+            covered=len(self._covered),
             fired=self._fired,
             missed=self._missed,
             seconds=seconds,

@@ -20,7 +20,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     points: Literal["named", "syscalls"] = "named"
     profile: Profile = "ext4"
     plan: Literal["sweep", "sample"] = "sweep"
+    agents: int | None = None  # in the workload; None: as many as the scenario has by itself
+    bias: Literal["uniform", "rare"] | None = None  # of a fuzz; None: rare
     runs: int | None = None  # of a sample; states of a power loss
+    until_violation: bool = False  # stop at the first one
     seconds: float | None = None
     jobs: int = 1
     store: str | None = None  # None: the scenario's default, if it has any
@@ -36,8 +39,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.points == "syscalls" or bool({"power", "disk"} & set(self.faults))
 
     @property
+    def fuzzes(self) -> bool:
+        """Whether every run has a fresh workload; a loss of power needs one recording for many states."""
+        return self.plan == "sample" and self.agents is not None and "power" not in self.faults
+
+    @property
     def sample_runs(self) -> int:
         return self.runs or SAMPLE_RUNS
+
+    @property
+    def fuzz_runs(self) -> int | None:
+        """None: until the time is over, or a violation is found."""
+        endless = self.seconds is not None or self.until_violation
+        return None if self.runs is None and endless else self.sample_runs
 
     @property
     def power_states(self) -> int:
@@ -49,12 +63,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                  "--plan", self.plan, "--seed", str(self.seed), "--jobs", str(self.jobs)]  # fmt: skip
         if "power" in self.faults:
             words += ["--profile", self.profile]
-        if self.plan == "sample":
+        if self.agents is not None:
+            words += ["--agents", str(self.agents)]
+        if self.fuzzes:
+            words += ["--bias", self.bias or "rare"]
+            words += ["--runs", str(self.fuzz_runs)] if self.fuzz_runs is not None else []
+        elif self.plan == "sample":
             words += ["--runs", str(self.sample_runs)]
         elif "power" in self.faults:
             words += ["--runs", str(self.power_states)]
         if self.seconds is not None:
             words += ["--for", f"{self.seconds:g}s"]
+        if self.until_violation:
+            words.append("--until-violation")
         if self.store:
             words += ["--store", self.store]
         if self.mutant:
@@ -71,6 +92,6 @@ def settings_of(wanted: Repro, *, cold: bool = False) -> Settings:
     faults = wanted.schedule.faults
     named = all(isinstance(fault, Kill) and fault.point.op is None for fault in faults)
     return Settings(
-        scenario=wanted.scenario, seed=wanted.seed, store=wanted.store, mutant=wanted.mutant, cold=cold,
-        points="named" if named else "syscalls",
+        scenario=wanted.scenario, seed=wanted.seed, agents=wanted.agents, store=wanted.store,
+        mutant=wanted.mutant, cold=cold, points="named" if named else "syscalls",
     )  # fmt: skip

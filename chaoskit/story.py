@@ -10,7 +10,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from chaoskit.model import Ack, Born, Crashed, Effect, Ended, Event, History, Probe, Struck, select
+from chaoskit.model import (
+    Ack,
+    Born,
+    Crashed,
+    Effect,
+    Ended,
+    Event,
+    Fail,
+    History,
+    Invoke,
+    Ok,
+    Probe,
+    Struck,
+    select,
+)
 
 WIDTH = 88
 
@@ -21,6 +35,22 @@ def tell(history: History) -> tuple[str, ...]:
     for life in lives:
         lines.append(f"life {life}: " + ("starts" if life == 0 else "starts again and recovers"))
         lines += [f"  {line}" for line in _life([e for e in history.events if e.life == life])]
+    return tuple(lines)
+
+
+def operations(history: History) -> tuple[str, ...]:
+    """What was asked, in order, and what came of it; with the crashes in their places."""
+    answers: dict[tuple[int, int], str] = {}
+    for event in history.events:
+        if isinstance(event, Ok | Fail):
+            answers[event.life, event.op] = event.error if isinstance(event, Fail) else "ok"
+    lines = []
+    for event in history.events:
+        if isinstance(event, Invoke):
+            answer = answers.get((event.life, event.op), "not answered")
+            lines.append(_short(f"life {event.life}: {event.name} {_facts(event.args)}: {answer}"))
+        elif isinstance(event, Crashed):
+            lines.append(f"life {event.life}: {event.fault}")
     return tuple(lines)
 
 

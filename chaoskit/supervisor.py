@@ -51,6 +51,7 @@ from chaoskit.model import (
     Scenario,
     Schedule,
     Struck,
+    Workload,
 )
 from chaoskit.recording import CrashState, Recording, candidate_of, firings_of, unfinished
 from chaoskit.watch import DiskWatch
@@ -70,7 +71,6 @@ class Supervisor:
         scenario: Scenario,
         zygote: Zygote,
         *,
-        seed: int,
         store: str | None = None,
         mutant: Mutant | None = None,
         deadline: float | None = None,
@@ -78,22 +78,18 @@ class Supervisor:
     ) -> None:
         self._scenario = scenario
         self._zygote = zygote
-        self._seed = seed
         self._store = store
         self._mutant = mutant
         self._deadline = deadline or scenario.target.deadline
         self._watch = watch
-        self._workload = scenario.workload(seed)
         self._reused: _Process | None = None
         self._stage: stage.Stage | None = None
 
     # --- the real way
 
-    def carry_out(
-        self, schedule: Schedule, directory: Path, baseline: tuple[Event, ...] = ()
-    ) -> Run:
+    def carry_out(self, schedule: Schedule, directory: Path, workload: Workload) -> Run:
         """One run in a directory of its own; what the target persists is in `state` below it."""
-        run = _RunInProgress(self._scenario, directory)
+        run = _RunInProgress(self._scenario, directory, workload)
         faults: tuple[Fault | None, ...] = (*schedule.faults, None)
         for life, fault in enumerate(faults):
             how = self._live(run, _Process(self._zygote, directory, life), life, fault, self._watch)
@@ -101,12 +97,12 @@ class Supervisor:
                 break
             if isinstance(fault, PowerLoss):
                 self._lose_power(run, fault)
-        return run.finish(schedule, baseline)
+        return run.finish(schedule)
 
-    def record(self, directory: Path) -> tuple[Run, Recording]:
+    def record(self, directory: Path, workload: Workload) -> tuple[Run, Recording]:
         """The run without faults, with every operation on the disk."""
         assert self._watch is not None, "recording needs a watch on the disk"
-        run = self.carry_out(Schedule(), directory)
+        run = self.carry_out(Schedule(), directory, workload)
         return run, Recording(self._watch.trace(), run.history.events)
 
     def _lose_power(self, run: _RunInProgress, fault: PowerLoss) -> None:
@@ -117,16 +113,16 @@ class Supervisor:
     # --- the way from a recording
 
     def recover(
-        self, recording: Recording, state: CrashState, directory: Path, baseline: tuple[Event, ...]
+        self, recording: Recording, state: CrashState, directory: Path, workload: Workload
     ) -> Run:
         """The life after a crash, on the state that the crash left. `directory` is used again."""
-        run = _RunInProgress(self._scenario, directory)
+        run = _RunInProgress(self._scenario, directory, workload)
         run.begin_with(state.events(recording))
         if self._stage is None or self._stage.root != str(run.state):
             self._stage = stage.Stage(run.state)
         self._stage.show(state.image)
         self._live(run, self._process_for(directory), 1, None, None)
-        return run.finish(Schedule((state.fault,)), baseline)
+        return run.finish(Schedule((state.fault,)))
 
     def _process_for(self, directory: Path) -> _Process:
         """A process that is used again. A mutant's patch may keep state, so it never is."""
@@ -196,9 +192,9 @@ class Supervisor:
             "control": str(watch.control_path) if watch else None,
             "patient": fault is None,  # nothing is going to cut it short
             "life": life,
-            "seed": self._seed,
+            "seed": run.workload.seed,
             "store": self._store,
-            "workload": self._workload,
+            "workload": run.workload.content,
             "interrupted": interrupted(run.events, life - 1),
             "kill": kill,
         }
@@ -261,8 +257,9 @@ class _Process:
 class _RunInProgress:
     """What is known of a run so far. Files of life n end in `-n`."""
 
-    def __init__(self, scenario: Scenario, directory: Path) -> None:
+    def __init__(self, scenario: Scenario, directory: Path, workload: Workload) -> None:
         self.directory = directory
+        self.workload = workload
         self.state = directory / "state"
         self.world = World(scenario.services)
         self.events: list[Event] = []
@@ -302,13 +299,13 @@ class _RunInProgress:
             self.doubts.append(f"life {life} died, but not by our hand: {detail}")
         return how
 
-    def finish(self, schedule: Schedule, baseline: tuple[Event, ...]) -> Run:
+    def finish(self, schedule: Schedule) -> Run:
         for fault in schedule.faults[self.fired :]:
             self.doubts.append(f"the planned fault did not fire: {fault}")
         (self.directory / HISTORY_FILE).write_bytes(_JSON.encode_lines(self.events))
         return Run(
             schedule=schedule,
-            history=History(tuple(self.events), baseline),
+            history=History(tuple(self.events), self.workload.undisturbed),
             traces=tuple(self.traces),
             fired=self.fired,
             doubts=tuple(self.doubts),

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from chaoskit.campaign import Progress as OnProgress
+from chaoskit.campaign import Progress as OnProgress, SoFar
 from chaoskit.model import Verdict
 from chaoskit.result import Result, Tally, Witness
 from chaoskit.settings import Settings
@@ -27,6 +27,7 @@ STYLE = {
     Verdict.NOT_MEASURED: "dim",
 }
 PLAIN_INTERVAL = 10.0  # seconds between progress lines when nobody watches a bar
+OPERATIONS = 30  # of a finding that are shown; the JSON has them all
 
 
 class Terminal:
@@ -47,20 +48,22 @@ class Terminal:
         if not self.console.is_terminal:
             yield self._plain_progress(label)
             return
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}"),
                    TimeElapsedColumn())  # fmt: skip
         with Progress(*columns, console=self.console, transient=True) as bar:
-            task = bar.add_task(label, total=None)
-            yield lambda done, planned: bar.update(task, completed=done, total=planned)
+            task = bar.add_task(label, total=None, said="")
+            yield lambda so_far: bar.update(
+                task, completed=so_far.runs, total=so_far.planned, said=progress_line(so_far)
+            )
 
     def _plain_progress(self, label: str) -> OnProgress:
         last = time.monotonic()
 
-        def on_progress(done: int, planned: int | None) -> None:
+        def on_progress(so_far: SoFar) -> None:
             nonlocal last
             if time.monotonic() - last > PLAIN_INTERVAL:
                 last = time.monotonic()
-                self.console.print(f"{label}: {done} of {planned} runs")
+                self.console.print(f"{label}: {progress_line(so_far)}")
 
         return on_progress
 
@@ -68,7 +71,7 @@ class Terminal:
         self.console.print(_table(result))
         self.console.print(_claims(result))
         for witness in result.witnesses:
-            self._finding(witness)
+            self._finding(witness, with_operations=result.settings.agents is not None)
         for doubt in result.doubts:
             self.console.print(Text(f"unknown: {doubt}", "yellow"), soft_wrap=True)
         self.console.print(_summary(result), soft_wrap=True)
@@ -79,7 +82,7 @@ class Terminal:
         if token:
             self.console.print(f"reproduce: chaoskit replay {token}", soft_wrap=True, markup=False)
 
-    def _finding(self, witness: Witness) -> None:
+    def _finding(self, witness: Witness, *, with_operations: bool) -> None:
         times = f" ({witness.times} runs)" if witness.times > 1 else ""
         title = Text.assemble((witness.finding.signature, "bold red"), f" [{witness.tier}]", times)
         self.console.print()
@@ -87,11 +90,30 @@ class Terminal:
         self.console.print(f"  {witness.finding.message}", soft_wrap=True, markup=False)
         for line in witness.story:
             self.console.print(f"    {line}", style="dim", soft_wrap=True, markup=False)
+        for line in _asked(witness) if with_operations else ():
+            self.console.print(f"    {line}", style="dim", soft_wrap=True, markup=False)
         for line in witness.hint:
             self.console.print(f"    {line}", soft_wrap=True, markup=False)
         if witness.kept:
             self.console.print(f"  kept: {witness.kept}", soft_wrap=True, markup=False)
         self.console.print(f"  chaoskit replay {witness.token}", soft_wrap=True, markup=False)
+
+
+def progress_line(so_far: SoFar) -> str:
+    planned = f" of {so_far.planned}" if so_far.planned is not None else ""
+    speed = so_far.runs / so_far.seconds if so_far.seconds else 0
+    findings = f"{so_far.findings} finding{'s' * (so_far.findings != 1)}"
+    return f"{so_far.runs}{planned} runs, {speed:.0f}/s, {so_far.covered} kinds of points covered, {findings}"
+
+
+def _asked(witness: Witness) -> Iterator[str]:
+    """Up to the last crash: the life after it does the same again."""
+    last = str(witness.schedule.faults[-1]) if witness.schedule.faults else ""
+    until = [n for n, line in enumerate(witness.operations, 1) if last and line.endswith(last)]
+    asked = witness.operations[: until[-1] if until else None]
+    more = f", the last {OPERATIONS} of {len(asked)}" if len(asked) > OPERATIONS else ""
+    yield f"operations (--seed {witness.seed}){more}:"
+    yield from (f"  {line}" for line in asked[-OPERATIONS:])
 
 
 def _table(result: Result) -> Table:
@@ -121,12 +143,14 @@ def _cell(tally: Tally | None) -> Text:
 
 def _summary(result: Result) -> Text:
     speed = result.runs / result.seconds if result.seconds else 0
+    # The places of a fuzz are not points of one workload, so that their number says something new.
+    covered = f", {result.covered} kinds of points covered" if result.settings.fuzzes else ""
     rebuilt = ""
     if result.states:
         rebuilt = f", {result.states} states rebuilt, {result.confirmed} confirmed by a real crash"
     return Text.assemble(
         "\nverdict: ", (result.verdict.value, STYLE[result.verdict]),
-        f"   {result.points} persist points, {result.runs} runs, {result.fired} with every planned"
+        f"   {result.points} persist points{covered}, {result.runs} runs, {result.fired} with every planned"
         f" fault fired, {result.missed} faults missed{rebuilt}, {result.seconds:.1f} s"
         f" ({speed:.0f} runs/s)",
     )  # fmt: skip

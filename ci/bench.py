@@ -33,7 +33,7 @@ from chaoskit.disk.ops import Trace
 from chaoskit.disk.replay import kill_states
 from chaoskit.disk.stage import Stage
 from chaoskit.disk.trace import decode, snapshot
-from chaoskit.model import Event, Kill, Schedule
+from chaoskit.model import Kill, Schedule, Workload
 from chaoskit.recording import Recording, killed_states, powerless_states
 from chaoskit.settings import Settings
 from chaoskit.workspace import base_directory
@@ -131,18 +131,18 @@ def recording_cost(rounds: int) -> dict[str, object]:
 
 
 @contextmanager
-def ready(**options: object) -> Iterator[tuple[Bench, tuple[Event, ...]]]:
+def ready(**options: object) -> Iterator[tuple[Bench, Workload]]:
     settings = Settings(points="syscalls", seed=1, **options)  # type: ignore[arg-type]
     with open_bench(settings) as (bench, _):
-        yield bench, undisturbed(bench).history.events
+        yield bench, undisturbed(bench)[1]
 
 
 def kill_state_cost(rounds: int) -> dict[str, object]:
     with (
-        ready(scenario="payments") as (warm, events),
+        ready(scenario="payments") as (warm, workload),
         ready(scenario="payments", cold=True) as (cold, _),
     ):
-        recording = warm.record()
+        recording = warm.record(workload)
         states = list(killed_states(recording))[::3]
         faults = [
             s.fault for s in states if isinstance(s.fault, Kill) and s.fault.point.op is not None
@@ -151,11 +151,11 @@ def kill_state_cost(rounds: int) -> dict[str, object]:
 
         def rebuilt() -> int:
             for state in states:
-                warm.judge_state(recording, state, events)
+                warm.judge_state(recording, state, workload)
             return len(states)
 
         def real(bench: Bench) -> Way:
-            return lambda: sum(bool(bench.judge(schedule, events)) for schedule in few)
+            return lambda: sum(bool(bench.judge(schedule, workload)) for schedule in few)
 
         return compare(
             "kill states of the reference agent, one job",
@@ -165,13 +165,13 @@ def kill_state_cost(rounds: int) -> dict[str, object]:
 
 
 def power_state_cost(rounds: int) -> dict[str, object]:
-    with ready(scenario="store-sqlite-wal-full") as (bench, events):
-        recording = bench.record()
+    with ready(scenario="store-sqlite-wal-full") as (bench, workload):
+        recording = bench.record(workload)
         states = list(powerless_states(recording, "posix", 400, seed=1))
 
         def checked() -> int:
             for state in states:
-                bench.judge_state(recording, state, events)
+                bench.judge_state(recording, state, workload)
             return len(states)
 
         return compare("power-loss states of the WAL store, one job", {"checked": checked}, rounds,

@@ -7,15 +7,27 @@ while SQLite works, which a crash test does not need.
 
 The virtual loop never waits: when nothing is ready, its clock jumps to the next timer. A tool that
 hangs until its deadline, and a retry that waits for a minute, take no time at all.
+
+What is repeatable is also always the same, while a real program meets many orders. Two things can be
+drawn from a seed, then: in which order tasks go on that are ready at once, and how long a statement
+takes on its way to the thread and back, which is when other tasks overtake it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+import random
+from collections.abc import Callable, Coroutine, MutableSequence, Sequence
 from typing import Any
 
 import aiosqlite
+
+OFTEN, LONGEST = (
+    0.3,
+    0.02,
+)  # how often a statement keeps its caller waiting, and for how many seconds
+# What asyncio schedules to let a task go on, in C; a test says so if a release renames it.
+STEP, WAKEUPS = "TaskStepMethWrapper", ("task_wakeup", "TaskWakeupMethWrapper")
 
 
 class _AtOnce:
@@ -61,10 +73,35 @@ def connect(database: Any, **options: Any) -> aiosqlite.Connection:
     return connection
 
 
+def connecting(delays: random.Random) -> Callable[..., aiosqlite.Connection]:
+    """`connect`, for statements that take (virtual) time: as long as a thread might."""
+
+    async def pass_time() -> None:
+        if delays.random() < OFTEN:
+            await asyncio.sleep(delays.random() * LONGEST)
+
+    def connect_slowly(database: Any, **options: Any) -> aiosqlite.Connection:
+        connection = connect(database, **options)
+        at_once = connection.execute_fetchall
+
+        async def execute_fetchall(statement: str, args: Sequence[Any] = ()) -> list[Any]:
+            await pass_time()
+            rows = list(await at_once(statement, args))
+            await pass_time()
+            return rows
+
+        connection.execute_fetchall = execute_fetchall  # type: ignore[assignment]
+        return connection
+
+    return connect_slowly
+
+
 class VirtualLoop(asyncio.SelectorEventLoop):
-    def __init__(self) -> None:
+    def __init__(self, order: random.Random | None = None) -> None:
+        """`order` decides which of the tasks that are ready goes first; None: the first come."""
         super().__init__()
         self._jumped = 0.0
+        self._order = order
 
     def time(self) -> float:
         return self._jumped
@@ -73,12 +110,37 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         ready, scheduled = self._ready, self._scheduled  # type: ignore[attr-defined]
         if not ready and scheduled:
             self._jumped = max(self._jumped, scheduled[0].when())
+        if self._order is not None and len(ready) > 1:
+            mix(ready, self._order)
         super()._run_once()  # type: ignore[misc]
 
 
-def run(main: Coroutine[Any, Any, None]) -> None:
+def mix(ready: MutableSequence[asyncio.Handle], order: random.Random) -> None:
+    """Steps of tasks change places with each other, and with nothing else.
+
+    Other callbacks are asyncio's own (a future that tells who waits for it, a timer), which may rely on
+    the order in which they were scheduled; a task that has two steps in the queue keeps their order.
+    """
+    steps = {place: task for place, handle in enumerate(ready) if (task := stepping(handle))}
+    if len(set(steps.values())) != len(steps) or len(steps) < 2:
+        return
+    handles = [ready[place] for place in steps]
+    order.shuffle(handles)
+    for place, handle in zip(steps, handles, strict=True):
+        ready[place] = handle
+
+
+def stepping(handle: asyncio.Handle) -> asyncio.Task[Any] | None:
+    """The task that goes on with it: its first step, or because what it waited for is there."""
+    callback = handle._callback  # type: ignore[attr-defined]
+    task = getattr(callback, "__self__", None)
+    is_step = type(callback).__name__ == STEP or getattr(callback, "__name__", "") in WAKEUPS
+    return task if is_step and isinstance(task, asyncio.Task) else None
+
+
+def run(main: Coroutine[Any, Any, None], order: random.Random | None = None) -> None:
     """As asyncio.run does, without what a crash test never uses: signals, executors."""
-    loop = VirtualLoop()
+    loop = VirtualLoop(order)
     try:
         loop.run_until_complete(main)
         if left := asyncio.all_tasks(loop):

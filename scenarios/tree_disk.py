@@ -50,10 +50,19 @@ def _files(directory: Path) -> dict[str, Any]:
     parents: dict[str, str | None] = {}
     messages: dict[str, dict[str, Any]] = {}
     log: list[str] = []
+    events: list[dict[str, Any]] = []
     for path in sorted(directory.glob("daemon.*.jsonl")):
         # Not str.splitlines: a line of JSON may contain U+2028 and others that it takes for its end.
-        log += [line.decode() for line in path.read_bytes().splitlines(keepends=True)]
-    for event in map(json.loads, log):
+        lines = [line.decode() for line in path.read_bytes().splitlines(keepends=True)]
+        found = list(map(json.loads, lines))
+        # Each segment counts from 1; the log is all of them.
+        log += (
+            lines
+            if not log
+            else [json.dumps({**event, "seq": event["seq"] + len(log)}) + "\n" for event in found]
+        )
+        events += found
+    for event in events:
         kind = event["kind"]
         if kind == "session.recorded":
             record = event["record"]

@@ -1,12 +1,15 @@
-"""The daemon as a target: agents in a tree, operations in batches that run at the same time.
+"""The daemon as a target: agents in a tree, and a client that does each operation at its time.
 
 Each life does the whole workload: what an earlier one did is recognised by the ids of agents and messages.
 The client acknowledges what the daemon has answered, and asks everybody at the end whether they are there.
+
+The seed of the life also decides which of the tasks that are ready goes first, and how long SQLite takes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 from contextlib import suppress
 from typing import Any
 
@@ -14,6 +17,7 @@ from chaoskit.inside import Life
 from reference_agent.daemon.daemon import Daemon
 from reference_agent.daemon.delivery import NotAnswered
 from reference_agent.daemon.journal import Refused
+from reference_agent.daemon.mailbox import Limits
 from reference_agent.daemon.provider import POISON, ScriptedProvider
 from reference_agent.daemon.stores import opened_store
 from reference_agent.ids import ids_from
@@ -23,21 +27,27 @@ from scenarios.tree_disk import look
 
 
 def main(life: Life) -> None:
-    inloop.run(_main(life))
+    order, delays = (random.Random(f"{w}/{life.seed}/{life.number}") for w in ("order", "delays"))
+    inloop.run(_main(life, delays), order)
 
 
-async def _main(life: Life) -> None:
-    kind = store_of(life)
-    async with opened_store(life.directory, kind, clock=life.now, connect=inloop.connect) as store:
+async def _main(life: Life, delays: random.Random) -> None:
+    kind, asked = store_of(life), life.workload
+    async with opened_store(
+        life.directory, kind, clock=life.now, connect=inloop.connecting(delays),
+        segment=asked["segment"],
+    ) as store:  # fmt: skip
         providers = {"scripted": ScriptedProvider(life.seed)}
-        daemon = Daemon(store, providers, new_id=ids_from(f"{life.seed}/{life.number}"))
+        new_id, limits = ids_from(f"{life.seed}/{life.number}"), Limits(mailbox=asked["mailbox"])
+        daemon = Daemon(store, providers, new_id=new_id, limits=limits)
         await daemon.recover()
         if life.number:
             life.probe("recovered", **look(life.directory, kind))
         await daemon.start()
         client = Client(life, daemon)
-        for batch in life.workload["batches"]:
-            await asyncio.gather(*map(client.do, batch))
+        await asyncio.gather(*map(client.do, asked["steps"]))
+        for step in asked["call"]:
+            await client.do(step)
         await daemon.settled()
         life.probe("end", **look(life.directory, kind))
         await daemon.close()
@@ -47,14 +57,28 @@ class Client:
     def __init__(self, life: Life, daemon: Daemon) -> None:
         self._life = life
         self._daemon = daemon
+        spawned = (step["agent"] for step in life.workload["steps"] if step["do"] == "spawn")
+        self._answered = {agent: asyncio.Event() for agent in spawned}
 
-    async def do(self, operation: dict[str, Any]) -> None:
-        """Refusals are answers: the agent may be stopped, or not be there yet."""
-        with suppress(Refused), self._life.operation(operation["do"], **operation):
-            await getattr(self, f"_{operation['do']}")(**operation)
+    async def do(self, step: dict[str, Any]) -> None:
+        """At its time, but not before those are there whom it is about.
 
-    async def _spawn(self, agent: str, parent: str | None, **_: Any) -> None:
-        await self._daemon.spawn(agent, parent=parent, provider="scripted", model="scripted-1")
+        Refusals are answers: the agent may be stopped, or its mailbox full.
+        """
+        what, told = step["do"], {k: step[k] for k in step if k not in ("at", "do")}
+        await asyncio.sleep(step.get("at", 0))
+        roles = ("parent",) if what == "spawn" else ("agent", "by", "to")
+        for agent in map(told.get, roles):
+            if agent in self._answered:
+                await self._answered[agent].wait()
+        with suppress(Refused), self._life.operation(what, **told):
+            await getattr(self, f"_{what}")(**told)
+
+    async def _spawn(self, agent: str, parent: str | None) -> None:
+        try:
+            await self._daemon.spawn(agent, parent=parent, provider="scripted", model="scripted-1")
+        finally:
+            self._answered[agent].set()
         self._life.ack("spawned", agent=agent, parent=parent)
 
     async def _send(self, *, asks: bool = False, **told: Any) -> None:
@@ -67,17 +91,23 @@ class Client:
         )
 
     async def _ask(self, **told: Any) -> None:
-        await self._send(asks=True, **told)
-        with suppress(NotAnswered):
-            said = await self._daemon.reply_to(told["id"])
-            self._life.ack("replied", id=told["id"], said=said)
+        await self._question(**told)
+        await self._reply(told["id"])
 
-    async def _suspend(self, agent: str, **_: Any) -> None:
+    async def _question(self, **told: Any) -> None:
+        await self._send(asks=True, **told)
+
+    async def _reply(self, id: str) -> None:  # noqa: A002 - the name in the workload
+        with suppress(NotAnswered):
+            said = await self._daemon.reply_to(id)
+            self._life.ack("replied", id=id, said=said)
+
+    async def _suspend(self, agent: str) -> None:
         await self._daemon.suspend(agent)
 
-    async def _resume(self, agent: str, **_: Any) -> None:
+    async def _resume(self, agent: str) -> None:
         await self._daemon.resume(agent)
 
-    async def _stop(self, agent: str, **_: Any) -> None:
+    async def _stop(self, agent: str) -> None:
         await self._daemon.stop(agent)
         self._life.ack("stopped", agent=agent)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import random
 import signal
+import string
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from chaoskit.inside import Life
 from chaoskit.model import Scenario, Service, Target
@@ -113,6 +117,50 @@ def unrepeatable(life: Life) -> None:
     life.probe("end", number=random.SystemRandom().random())
 
 
+def crowded(life: Life) -> None:
+    """Each agent writes its name, at a point of its own; after a crash it goes on where it was."""
+    file = life.directory / "file"
+    done = file.read_text() if file.exists() else ""
+    if life.number:
+        sys.audit("persist.point", "look", "before")
+        life.probe("recovered", text=done)
+    for name in life.workload["names"][len(done) :]:
+        with life.operation("write", letter=name):
+            persist(life, f"write {name}", name)
+    life.probe("end", text=file.read_text())
+
+
+def _unlucky(life: Life, words: str) -> None:
+    if life.seed % 5 == 0:
+        raise RuntimeError(words)
+
+
+def crowded_and_brittle(life: Life) -> None:
+    """Some workloads do not survive a crash."""
+    if life.number:
+        _unlucky(life, "one of us is gone")
+    crowded(life)
+
+
+def crowded_and_lame(life: Life) -> None:
+    """Some workloads fail without any crash."""
+    crowded(life)
+    _unlucky(life, "we cannot stand each other")
+
+
+def crowded_and_fickle(life: Life) -> None:
+    """Seed 0 is repeatable, others are not."""
+    if life.seed:
+        life.probe("mood", number=random.SystemRandom().random())
+    crowded(life)
+
+
+def _crowd(seed: int, agents: int) -> dict[str, object]:
+    if agents > 26:
+        raise ValueError(f"expected up to 26 agents, got {agents}")
+    return {"names": random.Random(seed).choices(string.ascii_lowercase[:agents], k=agents)}
+
+
 def misspelt_phase(life: Life) -> None:
     sys.audit("persist.point", "append", "befor")
 
@@ -131,6 +179,10 @@ def _scenario(entry: str, *services: Service, preload: tuple[str, ...] = (),
 
 
 COUNTING = _scenario("counting")
+CROWD, BRITTLE_CROWD, LAME_CROWD, FICKLE_CROWD = (
+    msgspec.structs.replace(_scenario(entry), workload=partial(_crowd, agents=2), crowd=_crowd)
+    for entry in ("crowded", "crowded_and_brittle", "crowded_and_lame", "crowded_and_fickle")
+)
 ASYNCHRONOUS = _scenario("asynchronous")
 SPENDING = _scenario("spending", Service(name="bank"))
 CHATTY = _scenario("chatty")

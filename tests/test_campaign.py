@@ -95,9 +95,8 @@ def test_runs_that_did_not_hold_are_kept_with_all_they_said(tmp_path):
     assert (kept / "history.jsonl").exists()
 
 
-def test_progress_is_told_from_nothing_to_all():
+def test_progress_is_told_after_every_run():
     told = []
-    run_campaign(
-        Settings(scenario=f"{TARGETS}:COUNTING"), lambda done, planned: told.append((done, planned))
-    )
-    assert list(dict.fromkeys(told)) == [(n, 6) for n in range(7)]
+    run_campaign(Settings(scenario=f"{TARGETS}:COUNTING"), told.append)
+    assert [(so_far.runs, so_far.planned) for so_far in told] == [(n, 6) for n in range(1, 7)]
+    assert (told[-1].covered, told[-1].findings) == (6, 0)

@@ -36,7 +36,8 @@ def watched():
         context = open_bench(settings)
         bench, _ = context.__enter__()
         contexts.append(context)
-        return bench, undisturbed(bench).history.events, bench.record()
+        workload = undisturbed(bench)[1]
+        return bench, workload, bench.record(workload)
 
     contexts = []
     yield make
@@ -52,7 +53,7 @@ def kill(recording, op, when):
 @pytest.mark.parametrize("when", ["before", "half", "after"])
 def test_a_rebuilt_kill_state_is_the_directory_after_a_real_kill(watched, when):
     """Of the agent, SQLite included: the trace of the killed life replays to what it left."""
-    bench, _, recording = watched("payments")
+    bench, workload, recording = watched("payments")
     writes = [op.index for op in recording.trace.ops if op.kind == "write" and len(op.data) > 1]
     for op in writes[:: len(writes) // 6]:
         left: list[bool] = []
@@ -65,7 +66,7 @@ def test_a_rebuilt_kill_state_is_the_directory_after_a_real_kill(watched, when):
             return how
 
         bench._supervisor._live = look
-        run, directory = bench.run(kill(recording, op, when), ())
+        run, directory = bench.run(kill(recording, op, when), workload)
         del bench._supervisor._live
         assert run.fired == 1
         assert left == [True]
@@ -74,12 +75,12 @@ def test_a_rebuilt_kill_state_is_the_directory_after_a_real_kill(watched, when):
 
 @pytest.mark.requirement("C2")
 def test_a_rebuilt_state_and_the_real_crash_have_the_same_verdict(watched):
-    bench, baseline, recording = watched(BROKEN)
+    bench, workload, recording = watched(BROKEN)
     states = [*killed_states(recording), *powerless_states(recording, "posix", 60, seed=3)]
     verdicts = set()
     for state in states:
-        rebuilt = bench.judge_state(recording, state, baseline)
-        real = bench.judge(Schedule((state.fault,)), baseline)
+        rebuilt = bench.judge_state(recording, state, workload)
+        real = bench.judge(Schedule((state.fault,)), workload)
         assert rebuilt.judgement.claims == real.judgement.claims, str(state.fault)
         verdicts.add(real.judgement.verdict)
     assert verdicts == {Verdict.HOLDS, Verdict.VIOLATED}, "both must have been met"
@@ -97,30 +98,30 @@ def test_points_say_what_was_done_to_which_file(watched):
 def test_an_error_of_the_disk_strikes_and_the_next_life_finds_all_that_was_acknowledged(
     watched, error, lasting
 ):
-    bench, baseline, recording = watched(SOUND)
+    bench, workload, recording = watched(SOUND)
     kind = "fsync" if error == "lost" else "write"
     op = [op.index for op in recording.trace.ops if op.kind == kind][-2]
     schedule = Schedule((DiskError(points(recording.trace)[op], error, lasting),))
-    run, _ = bench.run(schedule, baseline)
+    run, _ = bench.run(schedule, workload)
     assert len(list(run.history.of(Struck))) == 1
     assert [end.how for end in run.history.of(Ended)] == ["failed", "completed"]
-    assert bench.judge(schedule, baseline).judgement.verdict is Verdict.HOLDS
+    assert bench.judge(schedule, workload).judgement.verdict is Verdict.HOLDS
 
 
 def test_a_power_loss_at_the_very_end_needs_no_kill(watched):
-    bench, baseline, recording = watched("store-jsonl-unsynced")
+    bench, workload, recording = watched("store-jsonl-unsynced")
     end = points(recording.trace)[-1]
     fault = PowerLoss(end, "posix", "nothing")
-    run, _ = bench.run(Schedule((fault,)), baseline)
+    run, _ = bench.run(Schedule((fault,)), workload)
     assert (run.fired, run.doubts) == (1, ())
     assert [p.data["saves"] for p in run.history.of(Probe, "recovered")] == [[]]
 
 
 def test_a_fault_planned_for_an_operation_that_never_comes_is_a_doubt(watched):
-    bench, _, _ = watched(SOUND)
+    bench, workload, _ = watched(SOUND)
     far = PersistPoint("write store.jsonl", 99, 9999)
     for fault in (Kill(far, "before"), PowerLoss(far, "ext4", "kill"), DiskError(far, "EIO")):
-        run, _ = bench.run(Schedule((fault,)), ())
+        run, _ = bench.run(Schedule((fault,)), workload)
         assert run.fired == 0
         assert "did not fire" in run.doubts[0]
 

@@ -28,7 +28,7 @@ def kill(name, nth=1, when="after"):
 
 
 def crash(bench, *faults):
-    return bench.run(Schedule(tuple(faults)), ())[0]
+    return bench.run(Schedule(tuple(faults)), bench.workload())[0]
 
 
 @pytest.mark.requirement("C1")
@@ -128,7 +128,8 @@ def test_nothing_that_a_life_started_outlives_it(bench, fault):
 
 
 def test_output_and_history_are_kept_with_the_run(bench):
-    run, directory = bench("CHATTY").run(Schedule((kill("append", 1),)), ())
+    target = bench("CHATTY")
+    run, directory = target.run(Schedule((kill("append", 1),)), target.workload())
     # A killed process loses what it had not flushed; the life that ends in order does not.
     assert Path(directory, "stdout-1").read_text() == "to stdout\n"
     assert Path(directory, "stderr-1").read_text() == "to stderr\n"

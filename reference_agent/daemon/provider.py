@@ -48,9 +48,15 @@ class ScriptedSession:
         self._seed = seed
         self._slowest = slowest
 
+    async def think(self, *about: str) -> bytes:
+        """Takes a time that follows from the seed, so that agents overtake each other."""
+        told = "/".join([str(self._seed), self.history.agent_id, *about])
+        digest = hashlib.blake2b(told.encode(), digest_size=4).digest()
+        await asyncio.sleep(self._slowest * digest[0] / 255)
+        return digest
+
     async def send(self, message_id: str, content: str) -> str:
-        digest = self._digest(message_id, content)
-        await asyncio.sleep(self._slowest * digest[0] / 255)  # so that agents overtake each other
+        digest = await self.think(message_id, content)
         if content.startswith(POISON):
             raise RuntimeError(f"{self.history.agent_id} choked on {message_id}")
         reply = f"{self.history.agent_id} read {message_id}: {digest.hex()}"
@@ -63,20 +69,20 @@ class ScriptedSession:
     async def close(self) -> None:
         """There is no process to end."""
 
-    def _digest(self, *parts: str) -> bytes:
-        told = "/".join([str(self._seed), self.history.agent_id, *parts])
-        return hashlib.blake2b(told.encode(), digest_size=4).digest()
-
 
 class ScriptedProvider:
     def __init__(self, seed: int = 0, slowest: float = 2.5) -> None:
-        """`slowest`: the most seconds that a turn takes."""
+        """`slowest`: the most seconds that a turn takes; a start takes a fifth of that."""
         self._seed = seed
         self._slowest = slowest
 
     async def create(self, agent_id: str, model: str) -> ScriptedSession:  # noqa: ARG002
-        return ScriptedSession(History(agent_id), self._seed, self._slowest)
+        return await self._started(History(agent_id))
 
     async def restore(self, agent_id: str, model: str, blob: str) -> ScriptedSession:  # noqa: ARG002
         history = msgspec.json.decode(blob, type=History)
+        return await self._started(history)
+
+    async def _started(self, history: History) -> ScriptedSession:
+        await ScriptedSession(history, self._seed, self._slowest / 5).think(str(len(history.turns)))
         return ScriptedSession(history, self._seed, self._slowest)

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import aiosqlite
 
-from reference_agent.daemon.files import FilesDaemonStore
+from reference_agent.daemon.files import SEGMENT, FilesDaemonStore
 from reference_agent.daemon.records import AnyChange
 from reference_agent.daemon.sqlite import SqliteDaemonStore
 from reference_agent.daemon.state import State
@@ -34,14 +34,15 @@ class DaemonStore(Protocol):
 
 @asynccontextmanager
 async def opened_store(
-    directory: Path, kind: StoreKind, *, clock: Clock, connect: Connect = aiosqlite.connect
-) -> AsyncIterator[DaemonStore]:
-    """Of one process at a time; the second is refused (SessionBusy)."""
+    directory: Path, kind: StoreKind, *, clock: Clock, connect: Connect = aiosqlite.connect,
+    segment: int = SEGMENT,
+) -> AsyncIterator[DaemonStore]:  # fmt: skip
+    """Of one process at a time; the second is refused (SessionBusy). `segment`: lines, on files."""
     lock = SessionLock(directory / "daemon.lock")
     try:
         store: DaemonStore
         if kind == "files":
-            store = FilesDaemonStore(directory, clock)
+            store = FilesDaemonStore(directory, clock, segment)
         else:
             store = await SqliteDaemonStore.open(directory / DATABASE, connect)
         try:

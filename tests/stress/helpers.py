@@ -11,11 +11,11 @@ def assert_met_again(witness, times=20):
     """A replay of its token gives the same finding, however often."""
     wanted = repro.decode(witness.token)
     with open_bench(registry.resolved(settings_of(wanted))) as (bench, _):
-        baseline = undisturbed(bench)
+        workload = undisturbed(bench)[1]
         if not wanted.schedule.faults:  # it is there without any
             return
         for _ in range(times):
-            found = bench.judge(wanted.schedule, baseline.history.events).judgement.findings
+            found = bench.judge(wanted.schedule, workload).judgement.findings
             assert said(witness.finding) in map(said, found)
 
 

@@ -155,8 +155,7 @@ def test_stopping_a_parent_refuses_the_child_that_is_being_spawned(home):
             root, child = f"r{n}", f"c{n}"
             await daemon.spawn(root, **SCRIPTED)
             spawning = asyncio.ensure_future(daemon.spawn(child, parent=root, **SCRIPTED))
-            for _ in range(n):
-                await asyncio.sleep(0)
+            await asyncio.sleep(n / 10)  # a start takes up to half a (virtual) second
             await daemon.stop(root)
             try:
                 await spawning
