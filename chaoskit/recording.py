@@ -139,7 +139,7 @@ def killed_states(recording: Recording) -> Iterator[CrashState]:
     A sync changes nothing that a kill would leave: without a word in between, before and after are one.
     """
     where = points(recording.trace)
-    seen_at = {event.at for event in recording.events if isinstance(event, _PLACED)}
+    seen_at = {event.at for event in recording.events if isinstance(event, Placed)}
     known = None
     for state in replay.kill_states(recording.trace):
         if state.image.digest == known and state.position not in seen_at:
