@@ -18,21 +18,18 @@ import msgspec
 
 from chaoskit import registry
 from chaoskit.bench import (
-    Bench,
     CannotTest,
     Outcome,
     judge_undisturbed,
     open_bench,
     undisturbed,
 )
-from chaoskit.disk import hint
-from chaoskit.disk.image import Image
+from chaoskit.confirm import confirm_all
 from chaoskit.fuzz import Hits, cases as fuzz_cases
-from chaoskit.model import Finding, Firing, PowerLoss, Schedule, Workload
+from chaoskit.model import Firing, Schedule
 from chaoskit.plan import Plan, Sample, Sweep
 from chaoskit.pool import Pool
-from chaoskit.recording import CrashState, Recording, candidate_of, points as disk_points, state_of
-from chaoskit.result import Counter, Result, Witness
+from chaoskit.result import Counter, Result
 from chaoskit.settings import Settings
 
 __all__ = ["CannotTest", "Result", "Settings", "points", "replay", "run_campaign"]
@@ -72,7 +69,7 @@ def run_campaign(settings: Settings, progress: Progress = lambda _so_far: None) 
                     if settings.until_violation and counter.findings:
                         break
             if recording:
-                _confirm_all(counter, bench, recording, workload)
+                confirm_all(counter, bench, recording, workload)
     assert counter is not None, "settings always name a fault"
     return counter.result(clock.seconds)
 
@@ -82,7 +79,7 @@ def _outcomes(
 ) -> Iterator[Outcome]:
     if fault == "power":
         clock.plan(settings.power_states)
-        return pool.states(clock.while_time(count()))
+        return pool.states(settings.profile, clock.while_time(count()))
     if settings.fuzzes:
         return _fuzz_outcomes(settings, pool, clock)
     return _planned_outcomes(plan_of(fault, settings), settings, pool, baseline, clock)
@@ -144,72 +141,6 @@ class _Clock:
     def tell(self, counter: Counter) -> None:
         done = (counter.runs, self._planned, counter.covered, counter.findings, self.seconds)
         self._progress(SoFar(*done))
-
-
-# --- from a rebuilt state to a finding that stands -----------------------------------------------
-
-
-def _confirm_all(counter: Counter, bench: Bench, recording: Recording, workload: Workload) -> None:
-    for witness in counter.unconfirmed():
-        smallest = _minimise(witness, bench, recording, workload)
-        confirmed = None
-        for schedule in dict.fromkeys([smallest, witness.schedule]):
-            confirmed = confirmed or _met_for_real(witness, schedule, counter, bench, workload)
-        if confirmed:
-            lines = _hint(recording, confirmed.schedule)
-            confirmed = msgspec.structs.replace(confirmed, hint=lines)
-        counter.confirm(witness, confirmed)
-
-
-def _minimise(witness: Witness, bench: Bench, recording: Recording, workload: Workload) -> Schedule:
-    """The same failure with as little lost as possible."""
-    (fault,) = witness.schedule.faults
-    assert isinstance(fault, PowerLoss)
-    candidate = candidate_of(recording.trace, fault)
-
-    def still_bad(image: Image) -> bool:
-        state = CrashState(candidate.at, image, fault)
-        found = bench.judge_state(recording, state, workload).judgement.findings
-        return any(finding.signature == witness.finding.signature for finding in found)
-
-    smallest = hint.minimise(recording.trace, candidate, still_bad)
-    return Schedule((state_of(smallest, disk_points(recording.trace)).fault,))
-
-
-def _met_for_real(
-    witness: Witness,
-    schedule: Schedule,
-    counter: Counter,
-    bench: Bench,
-    workload: Workload,
-) -> Witness | None:
-    outcome = bench.judge(schedule, workload)
-    for finding in outcome.judgement.findings:
-        if finding.signature == witness.finding.signature:
-            return _witness(witness, finding, outcome, counter)
-    return None
-
-
-def _witness(known: Witness, finding: Finding, outcome: Outcome, counter: Counter) -> Witness:
-    return msgspec.structs.replace(
-        known,
-        finding=finding,
-        schedule=outcome.schedule,
-        token=counter.token(finding, outcome),
-        story=outcome.story,
-        operations=outcome.operations,
-        kept=outcome.kept,
-        rebuilt=False,
-    )
-
-
-def _hint(recording: Recording, schedule: Schedule) -> tuple[str, ...]:
-    fault = schedule.faults[-1]
-    assert isinstance(fault, PowerLoss)
-    candidate = candidate_of(recording.trace, fault)
-    claimed = [at for at in recording.claims() if at <= candidate.at]
-    last = claimed[-1] if claimed else None
-    return tuple(str(hint.explain(recording.trace, candidate, last)).splitlines())
 
 
 # --- less than a campaign ------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -24,11 +24,14 @@ from chaoskit.bench import Bench, Outcome
 from chaoskit.fuzz import ROUND, Case, Examined, Fuzzer
 from chaoskit.inside.zygote import die_with_parent
 from chaoskit.model import Schedule, Workload
-from chaoskit.recording import CrashState, Recording, powerless_states
+from chaoskit.recording import CrashState, Recording, killed_states, powerless_states
 from chaoskit.settings import Settings
 from chaoskit.workspace import Workspace
 
 CHUNK = 16  # states per task
+Crash = Literal[
+    "kill", "ext4", "posix"
+]  # what left the states of a recording: a profile is a power loss
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -46,8 +49,7 @@ class Worker:
         self._recording = (
             msgspec.msgpack.decode(recording.read_bytes(), type=Recording) if recording else None
         )
-        self._states = self._enumerate()
-        self._next = 0  # the number of the state that the enumeration will give next
+        self._walks: dict[Crash, _Walk] = {}
 
     def judge(self, schedule: Schedule) -> Outcome:
         return self._bench.judge(schedule, self._workload)
@@ -55,25 +57,38 @@ class Worker:
     def examine(self, case: Case) -> Examined:
         return self._fuzzer.examine(case)
 
-    def judge_chunk(self, number: int) -> list[Outcome]:
-        """Chunks come in rising order, so that skipping those of others is enough."""
+    def judge_chunk(self, chunk: tuple[Crash, int]) -> list[Outcome]:
+        crash, number = chunk
         assert self._recording is not None
+        if crash not in self._walks:
+            self._walks[crash] = _Walk(self._enumerate(crash, self._recording))
+        states = self._walks[crash].chunk(number)
+        return [self._bench.judge_state(self._recording, s, self._workload) for s in states]
+
+    def _enumerate(self, crash: Crash, recording: Recording) -> Iterator[CrashState]:
+        settings = self._settings
+        found = (
+            killed_states(recording)
+            if crash == "kill"
+            else powerless_states(recording, crash, settings.power_states, settings.seed)
+        )
+        part, parts = settings.shard
+        return islice(found, part, None, parts)
+
+
+class _Walk:
+    """Along an enumeration of states; chunks come in rising order, those of others are skipped."""
+
+    def __init__(self, states: Iterator[CrashState]) -> None:
+        self._states = states
+        self._next = 0  # the number of the state that the enumeration will give next
+
+    def chunk(self, number: int) -> list[CrashState]:
         first = number * CHUNK
         for _ in islice(self._states, first - self._next):
             pass
-        chunk = list(islice(self._states, CHUNK))
         self._next = first + CHUNK
-        return [self._bench.judge_state(self._recording, s, self._workload) for s in chunk]
-
-    def _enumerate(self) -> Iterator[CrashState]:
-        if self._recording is None:
-            return iter(())
-        part, parts = self._settings.shard
-        budget = self._settings.power_states
-        found = powerless_states(
-            self._recording, self._settings.profile, budget, self._settings.seed
-        )
-        return islice(found, part, None, parts)
+        return list(islice(self._states, CHUNK))
 
 
 _worker: Worker | None = None  # of this process of the pool
@@ -99,9 +114,9 @@ def _examine(case: Case) -> Examined:
     return _worker.examine(case)
 
 
-def _judge_chunk(number: int) -> list[Outcome]:
+def _judge_chunk(chunk: tuple[Crash, int]) -> list[Outcome]:
     assert _worker is not None
-    return _worker.judge_chunk(number)
+    return _worker.judge_chunk(chunk)
 
 
 class Pool:
@@ -132,8 +147,9 @@ class Pool:
     def cases(self, cases: Iterable[Case]) -> Iterator[Examined]:
         return self._map(_examine, self._inline.examine, cases)
 
-    def states(self, chunks: Iterable[int]) -> Iterator[Outcome]:
-        """The outcomes of chunks 0, 1, 2... of the crash states, until there are no more."""
+    def states(self, crash: Crash, numbers: Iterable[int]) -> Iterator[Outcome]:
+        """The outcomes of chunks 0, 1, 2... of the states that a crash left, until there are no more."""
+        chunks = ((crash, number) for number in numbers)
         for chunk in self._map(_judge_chunk, self._inline.judge_chunk, chunks):
             yield from chunk
             if len(chunk) < CHUNK:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -42,6 +42,19 @@ class Tally(msgspec.Struct, kw_only=True):
         self.times += verdict is self.verdict
 
 
+class Covered(msgspec.Struct, kw_only=True):
+    """What was done in one tier."""
+
+    runs: int = 0
+    confirmed: int = 0
+    missed: int = 0
+
+    def add(self, outcome: Outcome) -> None:
+        self.runs += 1
+        self.confirmed += outcome.confirmed or not outcome.rebuilt
+        self.missed += outcome.missed
+
+
 Claims = dict[str, dict[str, Verdict]]  # invariant -> tier -> verdict
 
 
@@ -60,15 +73,23 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     witnesses: tuple[Witness, ...]
     doubts: tuple[str, ...]  # reasons for UNKNOWN
     table: dict[str, dict[str, Tally]]  # point name -> fault -> tally
+    tiers: dict[str, Covered] = {}
 
 
 class Counter:
     """Adds up outcomes to a Result."""
 
     def __init__(
-        self, settings: Settings, invariants: Iterable[str], *, whole: bool = True
+        self,
+        settings: Settings,
+        invariants: Iterable[str],
+        *,
+        whole: bool = True,
+        tier: Callable[[Schedule], str] = lambda schedule: schedule.tier,
     ) -> None:
         """`whole`: every claim has to be put to the test; a replay shows one run only."""
+        self._tier = tier
+        self._tiers: dict[str, Covered] = {}
         self._settings = settings
         self._whole = whole
         self._points: set[PersistPoint] = set()
@@ -98,6 +119,14 @@ class Counter:
             self._add_undisturbed(outcome)
         self._note(outcome)
 
+    def add_alone(self, outcome: Outcome, claim: str) -> None:
+        """A run without a crash that puts one claim to the test, and no other."""
+        self._tiers.setdefault(self._tier(outcome.schedule), Covered()).add(outcome)
+        self._claim(claim, self._tier(outcome.schedule), outcome.judgement.claims[claim])
+        mine = tuple(f for f in outcome.judgement.findings if f.invariant == claim)
+        judgement = msgspec.structs.replace(outcome.judgement, findings=mine)
+        self._note(msgspec.structs.replace(outcome, judgement=judgement))
+
     def _add_undisturbed(self, outcome: Outcome) -> None:
         """A run without faults can violate, but that it holds says nothing about crashes."""
         self._points |= {firing.point for firing in outcome.last_trace}
@@ -111,8 +140,10 @@ class Counter:
         self._confirmed += outcome.confirmed
         self._fired += not outcome.missed
         self._missed += outcome.missed
+        tier = self._tier(outcome.schedule)
+        self._tiers.setdefault(tier, Covered()).add(outcome)
         for name, verdict in outcome.judgement.claims.items():
-            self._claim(name, outcome.schedule.tier, verdict)
+            self._claim(name, tier, verdict)
         self._count(outcome)
 
     def _claim(self, name: str, tier: str, verdict: Verdict) -> None:
@@ -133,12 +164,13 @@ class Counter:
         judgement, schedule = outcome.judgement, outcome.schedule
         self._doubts |= dict.fromkeys(judgement.doubts)
         for finding in {f.signature: f for f in reversed(judgement.findings)}.values():
-            key = (finding.signature, schedule.tier)
+            tier = self._tier(schedule)
+            key = (finding.signature, tier)
             known = self._witnesses.get(key)
             # The first witness of the fewest crashes is the one that is easiest to read.
             if known is None or len(schedule.faults) < len(known.schedule.faults):
                 witness = Witness(
-                    finding=finding, tier=schedule.tier, schedule=schedule, seed=outcome.seed,
+                    finding=finding, tier=tier, schedule=schedule, seed=outcome.seed,
                     story=outcome.story, operations=outcome.operations, kept=outcome.kept,
                     token=self.token(finding, outcome), rebuilt=outcome.rebuilt,
                     times=known.times if known else 0,
@@ -205,6 +237,7 @@ class Counter:
             witnesses=tuple(sorted(self._witnesses.values(), key=self._importance)),
             doubts=tuple(self._doubts),
             table=self._table,
+            tiers=self._tiers,
         )
 
     def _add_what_was_not_done(self) -> None:

@@ -12,6 +12,7 @@ import random
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import chain, islice
+from typing import TypeVar
 
 from chaoskit.disk.apply import SYNC_KINDS
 from chaoskit.disk.image import Image
@@ -19,6 +20,7 @@ from chaoskit.disk.ops import Trace
 from chaoskit.disk.power import Tier, apart, new_model, pairs, singles, subsets, torn, whole
 from chaoskit.disk.recipe import Candidate, Model, Profile
 
+T = TypeVar("T")
 LogicalKey = Callable[[Image], Hashable]
 BASIC: tuple[Tier, ...] = (whole, apart, singles, torn)
 DEEP: tuple[Tier, ...] = (pairs, subsets)
@@ -86,7 +88,7 @@ def telling_positions(trace: Trace, acks: Sequence[int]) -> tuple[list[int], lis
     return sorted(claimed), [at for at in everywhere if at not in claimed]
 
 
-def spread(positions: Sequence[int], count: int) -> Sequence[int]:
+def spread(positions: Sequence[T], count: int) -> Sequence[T]:
     """At most `count` of them, evenly; the last one, where most is pending, included."""
     if len(positions) <= count:
         return positions

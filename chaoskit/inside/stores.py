@@ -28,6 +28,8 @@ import random
 import signal
 import uuid
 from collections.abc import Callable
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -117,9 +119,9 @@ class Store:
         if step["do"] == "delete":
             self._call("delete", session)
         elif step["do"] == "append":
-            self._call("append", session, items_of(session, step["n"], step["size"]))
+            self._call("append", session, deepcopy(items_of(session, step["n"], step["size"])))
         else:
-            self._call("save", session, state_of(session, step["n"], step["size"]))
+            self._call("save", session, dict(state_of(session, step["n"], step["size"])))
 
     def look(self, session: str) -> dict[str, Any]:
         """What is there: numbers of saves that read as they were made, else the words that are there."""
@@ -157,10 +159,12 @@ def _said(error: BaseException) -> str:
 # --- what is saved: known by its number, checked letter by letter
 
 
+@lru_cache(maxsize=512)  # made once per process: most of it is compared again and again
 def state_of(session: str, n: int, size: int) -> dict[str, Any]:
     return {"n": n, "session": session, "size": size, "text": _text(session, n, size)}
 
 
+@lru_cache(maxsize=512)
 def items_of(session: str, n: int, size: int) -> list[dict[str, Any]]:
     """What one call appends: one to three items that belong together."""
     count = 1 + n % 3
@@ -168,6 +172,7 @@ def items_of(session: str, n: int, size: int) -> list[dict[str, Any]]:
              "text": _text(session, n + part, size)} for part in range(count)]  # fmt: skip
 
 
+@lru_cache(maxsize=512)
 def _text(session: str, n: int, size: int) -> str:
     letters = random.Random(f"{session}/{n}").choices(
         "abcdefghijklmnopqrstuvwxyz ", k=min(size, 997)

@@ -22,7 +22,7 @@ class Session:
         self.asked: list[int] = []  # numbers, in the order in which they were asked for
         self.acknowledged: list[int] = []
         self.repeated: set[int] = set()  # asked for once more, because nobody knew
-        self.deleted = False  # and acknowledged
+        self.gone: set[int] = set()  # asked for before a deletion that was acknowledged
         self.may_be_deleted = False
 
     def ask(self, change: dict[str, Any]) -> None:
@@ -35,9 +35,9 @@ class Session:
 
     def acknowledge(self, change: dict[str, Any]) -> None:
         if change["do"] == "delete":
-            self.acknowledged, self.deleted, self.may_be_deleted = [], True, False
+            self.acknowledged, self.may_be_deleted = [], False
+            self.gone = set(self.asked)
             return
-        self.deleted = False
         if change["n"] not in self.acknowledged:
             self.acknowledged.append(change["n"])
 

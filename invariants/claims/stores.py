@@ -62,7 +62,7 @@ def _latest(look: Look) -> Iterator[Violation]:
     found, last = look.found["load"], look.session.last
     if found is None and last is not None:
         yield Violation("lost", f"save {last} was acknowledged, and nothing is there")
-    elif found is not None and look.session.deleted:
+    elif found and found[0] in look.session.gone:
         yield Violation("returned", f"its deletion was acknowledged, and save {found[0]} is there")
     elif found and last is not None and look.session.is_older(found[0], last):
         yield Violation("lost", f"save {last} was acknowledged, and the latest there is {found[0]}")
