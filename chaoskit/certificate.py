@@ -6,7 +6,7 @@ at is NOT_MEASURED; a run that covered nothing gives no certificate but UNKNOWN.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,10 @@ PROPERTIES = {
     "consume-once": ("consume-once",),
     "recovery determinism": ("same-answer", "continues"),
 }
+
+# What no store and no framework does by itself: there a finding counts against it only if it promises
+# otherwise. Everything else is what persistence is for.
+EXTRAS = frozenset({"fenced", "idempotent", "model-once", "effects-once", "consume-once", "fork"})
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +107,14 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     def cell(self, claim: str, tier: str) -> Verdict:
         return self.claims.get(claim, {}).get(tier, Verdict.NOT_MEASURED)
 
+    def sign(self, claim: str, tier: str) -> str:
+        """The cell in a word: what is not promised is a hazard, not a violation."""
+        verdict = self.cell(claim, tier)
+        if verdict is Verdict.VIOLATED and claim not in self.promises:
+            return "hazard"
+        words = {Verdict.HOLDS: "holds", Verdict.UNKNOWN: "unknown", Verdict.NOT_MEASURED: "-"}
+        return words.get(verdict, "VIOLATED")
+
     def measured(self) -> dict[str, dict[str, Verdict]]:
         """The claims that were examined at all."""
         return {
@@ -113,11 +125,11 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
 
     def headline(self) -> str:
         """In one line, for a badge or a table."""
-        if self.verdict is Verdict.HOLDS:
-            return f"holds ({len(self.measured())} claims, {len(self.tiers)} tiers)"
-        if self.verdict is not Verdict.VIOLATED:
-            return "unknown"
         parts = []
+        if self.verdict is Verdict.HOLDS:
+            parts.append(f"holds ({len(self.measured())} claims, {len(self.tiers)} tiers)")
+        elif self.verdict is not Verdict.VIOLATED:
+            parts.append("unknown")
         if self.broken:
             parts.append(f"breaks {', '.join(_names(self.broken))}")
         if self.hazards:
@@ -130,10 +142,12 @@ def _names(findings: list[CertifiedFinding]) -> list[str]:
 
 
 def verdict_of(
-    claims: dict[str, dict[str, Verdict]], coverage: dict[str, Coverage], unknown: tuple[str, ...]
-) -> Verdict:
-    """Of everything that was measured; UNKNOWN where nothing was, or where something stayed open."""
-    every = [verdict for tiers in claims.values() for verdict in tiers.values()]
+    claims: dict[str, dict[str, Verdict]], promised: Iterable[str], coverage: dict[str, Coverage],
+    unknown: tuple[str, ...],
+) -> Verdict:  # fmt: skip
+    """Of everything that counts; UNKNOWN where nothing was measured, or where something stayed open."""
+    counts = [claim for claim in claims if claim not in EXTRAS or claim in promised]
+    every = [verdict for claim in counts for verdict in claims[claim].values()]
     found = Verdict.merge(every)
     empty = not any(part.states for part in coverage.values())
     if found is Verdict.NOT_MEASURED or (found is Verdict.HOLDS and (unknown or empty)):

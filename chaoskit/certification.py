@@ -210,7 +210,7 @@ class _Examination:
             kind=adapter.kind,
             style=adapter.style,
             unit=adapter.unit,
-            verdict=verdict_of(claims, coverage, unknown),
+            verdict=verdict_of(claims, adapter.promises, coverage, unknown),
             seed=self._wanted.seed,
             date=datetime.now(UTC).date().isoformat(),
             chaoskit=__version__,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,42 +15,28 @@ import msgspec
 import rich_click as click
 from click.exceptions import Abort, Exit
 
-from chaoskit import __version__, campaign, doctor as machine, faults, registry, report, repro
+from chaoskit import (
+    __version__,
+    campaign,
+    cli_certificates,
+    doctor as machine,
+    faults,
+    registry,
+    report,
+    repro,
+)
 from chaoskit.bench import CannotTest
 from chaoskit.disk import interposer
+from chaoskit.environment import NoEnvironment
 from chaoskit.model import Mutant, Repro, Scenario, Verdict
+from chaoskit.options import EXIT, Duration, Seed
 from chaoskit.result import Result
 from chaoskit.settings import Settings, settings_of
 from chaoskit.terminal import Terminal
 
-EXIT = {Verdict.HOLDS: 0, Verdict.VIOLATED: 1, Verdict.UNKNOWN: 3, Verdict.NOT_MEASURED: 3}
 WRONG_USE, NOTHING_KNOWN, INTERRUPTED = 2, 3, 130
 click.rich_click.TEXT_MARKUP = "markdown"
 click.rich_click.SHOW_ARGUMENTS = True
-
-
-class Seed(click.ParamType[int]):
-    name = "N|random"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if value == "random":
-            return secrets.randbelow(2**32)
-        try:
-            return int(value)
-        except ValueError:
-            self.fail(f"expected a whole number or 'random', got {value!r}", param, ctx)
-
-
-class Duration(click.ParamType[float]):
-    name = "TIME"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", str(value))
-        if not match:
-            self.fail(f"expected a time such as 60s, 10m or 2h, got {value!r}", param, ctx)
-        return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 
 class Faults(click.ParamType[tuple[str, ...]]):
@@ -261,9 +246,13 @@ def _replay_header(wanted: Repro) -> str:
     return f"{wanted.scenario}{store}{mutant}{agents} --seed {wanted.seed}: {wanted.schedule}"
 
 
+for command in (cli_certificates.certify, cli_certificates.compare, cli_certificates.scoreboard):
+    cli.add_command(command)
+
+
 @cli.command("list")
 @click.argument(
-    "what", type=click.Choice(["scenarios", "invariants", "faults", "mutants", "points"])
+    "what", type=click.Choice(["scenarios", "targets", "invariants", "faults", "mutants", "points"])
 )
 @click.argument("scenario", required=False)
 @click.option("--seed", type=Seed(), default="0", show_default=True, help="For points.")
@@ -273,7 +262,7 @@ def _replay_header(wanted: Repro) -> str:
 def list_(
     what: str, scenario: str | None, syscalls: bool, json_file: str | None, **options: Any
 ) -> None:
-    """Show what there is: scenarios, invariants, faults, mutants, or the points of a SCENARIO.
+    """Show what there is: scenarios, targets, invariants, faults, mutants, or the points of a SCENARIO.
 
     `list points SCENARIO` runs the scenario once, without faults, and shows where it persists.
     """
@@ -300,6 +289,8 @@ def _rows(what: str, scenario: str | None, **options: Any) -> list[tuple[str, st
             (m.name, f"{m.summary} (caught by {m.breaks}{_stores(m, '; ')})")
             for m in mutants.values()
         ]
+    if what == "targets":
+        return [(name, registry.adapter(name).summary) for name in sorted(registry.targets())]
     if what == "scenarios":
         scenarios = map(registry.scenario, registry.names(registry.SCENARIOS))
         return [(s.name, f"{s.summary}{_stores(s, ' (')}{')' * bool(s.stores)}") for s in scenarios]
@@ -364,7 +355,7 @@ def main() -> None:
         _fail(error.format_message(), WRONG_USE)
     except (ValueError, registry.UnknownName, repro.BadToken) as error:
         _fail(str(error), WRONG_USE)
-    except (CannotTest, registry.CannotLoad) as error:
+    except (CannotTest, NoEnvironment, registry.CannotLoad) as error:
         _fail(f"verdict: UNKNOWN: {error}", NOTHING_KNOWN)
     except (KeyboardInterrupt, Abort):
         _fail("interrupted: every process was ended and every temporary file removed", INTERRUPTED)

@@ -10,17 +10,13 @@ from xml.sax.saxutils import quoteattr
 from chaoskit.certificate import TIERS, Certificate, CertifiedFinding, Coverage
 from chaoskit.model import Verdict
 
-SIGN = {
-    Verdict.HOLDS: "holds",
-    Verdict.VIOLATED: "**VIOLATED**",
-    Verdict.UNKNOWN: "unknown",
-    Verdict.NOT_MEASURED: "-",
-}
 COLOUR = {
-    Verdict.HOLDS: "#2e7d32",
-    Verdict.VIOLATED: "#c62828",
-    Verdict.UNKNOWN: "#b26a00",
-    Verdict.NOT_MEASURED: "#9e9e9e",
+    "HOLDS": "#2e7d32",
+    "VIOLATED": "#c62828",
+    "UNKNOWN": "#b26a00",
+    "holds": "#2e7d32",
+    "hazard": "#ad6200",
+    "unknown": "#b26a00",
 }
 
 
@@ -29,9 +25,9 @@ COLOUR = {
 
 def markdown(certificate: Certificate) -> str:
     c = certificate
-    lines = [f"# {c.target}: {c.verdict.value}", "", f"{c.summary}.", "", *_facts(c), ""]
+    lines = [f"# {c.target}: {c.verdict.value}", "", f"{c.summary}.", "", *facts(c), ""]
     lines += _table(["claim", *c.tiers], [
-        [claim, *(SIGN[c.cell(claim, tier)] for tier in c.tiers)] for claim in c.claims
+        [claim, *(_bold(c.sign(claim, tier)) for tier in c.tiers)] for claim in c.claims
     ])  # fmt: skip
     lines += ["", *_table(["covered", *c.tiers], [
         ["crashes", *(_covered(c.coverage[tier]) for tier in c.tiers)],
@@ -47,7 +43,7 @@ def markdown(certificate: Certificate) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _facts(c: Certificate) -> list[str]:
+def facts(c: Certificate) -> list[str]:
     versions = ", ".join(f"{name} {version}" for name, version in c.versions.items())
     settings = ", ".join(f"{name}={value}" for name, value in c.settings.items()) or "not reported"
     return [
@@ -60,6 +56,10 @@ def _facts(c: Certificate) -> list[str]:
         f"- style: {c.style}; one acknowledgement covers {c.unit}",
         f"- seed {c.seed}, {c.saves} saves, {c.date}, chaoskit {c.chaoskit}, {c.seconds:.0f} s",
     ]
+
+
+def _bold(sign: str) -> str:
+    return f"**{sign}**" if sign == "VIOLATED" else sign
 
 
 def _covered(part: Coverage) -> str:
@@ -101,13 +101,13 @@ pre { background: #f7f7f7; padding: .7rem; overflow-x: auto; white-space: pre-wr
 def html(certificate: Certificate) -> str:
     c = certificate
     body = [
-        f"<h1>{escape(c.target)} {_verdict(c.verdict)}</h1>",
+        f"<h1>{escape(c.target)} {_verdict(c.verdict.value)}</h1>",
         f"<p>{escape(c.summary)}.</p>",
         "<ul>",
     ]
-    body += [f"<li>{escape(fact.removeprefix('- '))}</li>" for fact in _facts(c)]
+    body += [f"<li>{escape(fact.removeprefix('- '))}</li>" for fact in facts(c)]
     body += ["</ul>", _html_table(["claim", *c.tiers], [
-        [escape(claim), *(_verdict(c.cell(claim, tier)) for tier in c.tiers)] for claim in c.claims
+        [escape(claim), *(_verdict(c.sign(claim, tier)) for tier in c.tiers)] for claim in c.claims
     ])]  # fmt: skip
     body.append(_html_table(["covered", *c.tiers], [
         ["crashes", *(_covered(c.coverage[tier]) for tier in c.tiers)]
@@ -133,10 +133,10 @@ def _html_finding(f: CertifiedFinding) -> str:
     )
 
 
-def _verdict(verdict: Verdict) -> str:
-    if verdict is Verdict.NOT_MEASURED:
-        return '<span style="color:#9e9e9e">not measured</span>'
-    return f'<span class="verdict" style="background:{COLOUR[verdict]}">{verdict.value}</span>'
+def _verdict(word: str) -> str:
+    if word not in COLOUR:
+        return f'<span style="color:#9e9e9e">{escape(word)}</span>'
+    return f'<span class="verdict" style="background:{COLOUR[word]}">{word}</span>'
 
 
 def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -166,7 +166,7 @@ def badge_json(certificate: Certificate) -> str:
 def badge_svg(certificate: Certificate) -> str:
     label, message = "chaoskit", _badge_words(certificate)
     left, right = 8 + 7 * len(label), 8 + 7 * len(message)
-    colour = COLOUR[certificate.verdict]
+    colour = COLOUR[certificate.verdict.value]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img"'
         f' aria-label="{escape(label)}: {escape(message)}">'
@@ -179,9 +179,11 @@ def badge_svg(certificate: Certificate) -> str:
 
 
 def _badge_words(certificate: Certificate) -> str:
+    broken = sorted({f.claim for f in certificate.broken})
+    if broken:
+        return f"breaks {', '.join(broken)}"
     if certificate.verdict is Verdict.VIOLATED:
-        broken = sorted({f.claim for f in certificate.broken})
-        return f"breaks {', '.join(broken)}" if broken else "hazards"
+        return f"not {', '.join(sorted({f.claim for f in certificate.hazards}))}"
     words: str = certificate.verdict.value
     return words.lower()
 
@@ -220,7 +222,7 @@ def _junit_body(c: Certificate, claim: str, tier: str, verdict: Verdict) -> str:
 
 
 def scoreboard_markdown(certificates: Sequence[Certificate]) -> str:
-    rows = [_row(c) for c in certificates]
+    rows = [list(map(_bold, _row(c))) for c in certificates]
     return "\n".join([
         "# Scoreboard", "", *_legend(), "", *_table(_HEAD, rows), "",
         *(line for c in certificates for line in _summary(c)),
@@ -241,14 +243,17 @@ def _legend() -> list[str]:
 
 
 def _row(c: Certificate) -> list[str]:
-    worst = {tier: Verdict.merge(t.get(tier, Verdict.NOT_MEASURED) for t in c.claims.values())
-             for tier in TIERS}  # fmt: skip
     versions = ", ".join(f"{name} {v}" for name, v in c.versions.items() if name != "python")
     return [
-        c.target, versions or f"chaoskit {c.chaoskit}", *(SIGN[worst[tier]] for tier in TIERS),
+        c.target, versions or f"chaoskit {c.chaoskit}", *(_worst(c, tier) for tier in TIERS),
         ", ".join(sorted({f.claim for f in c.broken})) or "none",
         ", ".join(sorted({f.claim for f in c.hazards})) or "none",
     ]  # fmt: skip
+
+
+def _worst(c: Certificate, tier: str) -> str:
+    signs = {c.sign(claim, tier) for claim in c.claims}
+    return next((s for s in ("VIOLATED", "unknown", "hazard", "holds") if s in signs), "-")
 
 
 def _summary(c: Certificate) -> list[str]:
@@ -264,9 +269,12 @@ def _summary(c: Certificate) -> list[str]:
     return [*lines, ""]
 
 
+def _cell_html(cell: str) -> str:
+    return _verdict(cell) if cell in COLOUR else escape(cell)
+
+
 def scoreboard_html(certificates: Sequence[Certificate]) -> str:
-    rows = [[escape(cell).replace("**VIOLATED**", _verdict(Verdict.VIOLATED)) for cell in _row(c)]
-            for c in certificates]  # fmt: skip
+    rows = [[_cell_html(cell) for cell in _row(c)] for c in certificates]
     body = ["<h1>Scoreboard</h1>", f"<p>{escape(_legend()[0])}</p>", _html_table(_HEAD, rows)]
     for c in certificates:
         body.append(

@@ -12,8 +12,10 @@ its own id only, so the same seed gives the same runs however the tests are dist
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ import pytest
 
 if TYPE_CHECKING:
     from chaoskit.campaign import Result
+    from chaoskit.certificate import Certificate
 
 _SEED = pytest.StashKey[int]()
 
@@ -113,6 +116,56 @@ class Chaos:
         summary = json.dumps({"test": self._request.node.nodeid, **as_json([result])})
         self._request.node.user_properties.append(("chaoskit", summary))
         return ChaosResult(result)
+
+    def certify(
+        self,
+        target: str | type,
+        *,
+        claims: Sequence[str] = (),
+        tiers: Sequence[str] = (),
+        **options: Any,
+    ) -> ChaosCertificate:
+        """A certificate of an adapter: its class, or a name that `chaoskit certify` knows.
+
+        `claims` and `tiers` are those that shall hold; none named: all.
+        """
+        from chaoskit.certificate import TIERS  # noqa: PLC0415 - cheap until used
+        from chaoskit.certification import Wanted, certify  # noqa: PLC0415
+
+        if isinstance(target, type):
+            target = f"{inspect.getsourcefile(target)}:{target.__qualname__}"
+        defaults: dict[str, Any] = {"jobs": self._jobs, "seconds": self._budget, "seed": self.seed}
+        chosen = tuple(tier for tier in TIERS if tier in tiers) or TIERS
+        made = certify(Wanted(target=target, tiers=chosen, **{**defaults, **options}))
+        return ChaosCertificate(made, tuple(claims) or tuple(made.claims))
+
+
+class ChaosCertificate:
+    """A certificate that can be asserted; a failure ends with the line to paste."""
+
+    def __init__(self, certificate: Certificate, claims: Sequence[str]) -> None:
+        self.certificate = certificate
+        self._claims = claims
+
+    @property
+    def verdict(self) -> str:
+        return self.certificate.verdict.value
+
+    def assert_holds(self) -> None:
+        """Each claim that was asked for: measured in some tier, and violated in none."""
+        __tracebackhide__ = True
+        c = self.certificate
+        found = [f for f in c.findings if f.claim in self._claims]
+        missing = [name for name in self._claims if name not in c.measured()]
+        lines = [f"{f.claim}/{f.kind} [{f.tier}]: {f.message}" for f in found]
+        lines += [f"unknown: {reason}" for reason in c.unknown]
+        lines += [
+            f"{name} was not measured" for name in missing if len(self._claims) < len(c.claims)
+        ]
+        if found:
+            lines.append(f"reproduce: chaoskit replay {found[0].repro}")
+        if lines:
+            pytest.fail("\n".join([f"expected {c.target} to hold", *lines]), pytrace=False)
 
 
 class ChaosResult:
