@@ -26,6 +26,7 @@ import inspect
 import os
 import random
 import signal
+import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -77,8 +78,10 @@ def _do(life: Life, store: Store, step: dict[str, Any]) -> None:
     """One operation; an error is told, and the client goes on with the next."""
     try:
         with life.operation("change", **step):
+            sys.audit("persist.point", step["do"], "before")
             store.do(step)
             life.ack("changed", **step)
+            sys.audit("persist.point", step["do"], "after")  # a store without files dies here, too
     except Exception:  # noqa: BLE001 - it is in the history as `fail`; a library may raise anything
         return
 

@@ -137,8 +137,13 @@ def consistent(look: Look) -> Iterator[Violation]:
 
 
 def loadable(history: History) -> Iterator[Violation]:
-    """Opens and loads after any crash, with nobody's help. Broken by: crashed, recovered with trouble."""
-    probes = [p for p in history.of(Probe) if p.life > 0 and "sessions" in p.data]
+    """Opens and loads after any crash, with nobody's help. Broken by: crashed, recovered with trouble.
+
+    A life whose disk was full or failing may refuse; the next one may not.
+    """
+    troubled = {event.life for event in history.of(Struck)}
+    lives = [p for p in history.of(Probe) if p.life > 0 and "sessions" in p.data]
+    probes = [p for p in lives if p.life not in troubled]
     if not probes:
         raise NothingToJudge
     for probe in probes:
