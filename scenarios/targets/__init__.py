@@ -12,6 +12,9 @@ HERE = Path(__file__).parent
 # name -> file and class
 _FILES = {
     "langgraph-sqlite": "langgraph_sqlite.py:Sqlite",
+    "langgraph-async-sqlite": "langgraph_sqlite.py:AsyncSqlite",
+    "langgraph-memory": "langgraph_sqlite.py:Memory",
+    "langgraph-sqlite-uncommitted": "langgraph_sqlite.py:Uncommitted",
 }
 
 TARGETS = {name: str(HERE / place) for name, place in _FILES.items()}
