@@ -64,7 +64,10 @@ def read(name: str, reference: str) -> Adapter:
     found = classes[class_name]
     lineage = _lineage(found, classes)
     methods = {m for node in lineage for m in _methods(node)}
-    facts = {key: value for node in reversed(lineage) for key, value in _constants(node).items()}
+    shared = _constants(tree, {})
+    facts = {
+        key: value for node in reversed(lineage) for key, value in _constants(node, shared).items()
+    }
     _check(class_name, path, methods, facts)
     promises = {claim: Promise(*words) for claim, words in facts.pop("promises", {}).items()}
     return Adapter(
@@ -121,14 +124,28 @@ def _methods(node: ast.ClassDef) -> list[str]:
     return [each.name for each in node.body if isinstance(each, kinds) and each.name[0] != "_"]
 
 
-def _constants(node: ast.ClassDef) -> dict[str, Any]:
+class _Known(ast.NodeTransformer):
+    """Puts the file's own plain constants where they are named."""
+
+    def __init__(self, known: dict[str, Any]) -> None:
+        self._known = known
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Constant(self._known[node.id]) if node.id in self._known else node
+
+
+def _constants(node: ast.ClassDef | ast.Module, known: dict[str, Any]) -> dict[str, Any]:
     found = {}
     for each in node.body:
         if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name):
+            name = each.targets[0].id
             try:
-                found[each.targets[0].id] = ast.literal_eval(each.value)
+                found[name] = ast.literal_eval(_Known(known).visit(each.value))
             except ValueError:
-                continue  # not a plain value: the adapter's own business
+                if name == "promises":  # would be read as none at all
+                    raise BadAdapter(
+                        "promises: expected a plain dictionary, of strings or of the file's own constants"
+                    ) from None
     return found
 
 

@@ -26,6 +26,8 @@ import inspect
 import os
 import random
 import signal
+import sqlite3
+import sys
 import uuid
 from collections.abc import Callable
 from copy import deepcopy
@@ -79,8 +81,10 @@ def _do(life: Life, store: Store, step: dict[str, Any]) -> None:
     """One operation; an error is told, and the client goes on with the next."""
     try:
         with life.operation("change", **step):
+            sys.audit("persist.point", step["do"], "before")
             store.do(step)
             life.ack("changed", **step)
+            sys.audit("persist.point", step["do"], "after")  # a store without files dies here, too
     except Exception:  # noqa: BLE001 - it is in the history as `fail`; a library may raise anything
         return
 
@@ -250,9 +254,27 @@ def _be_the_zombie(store: Store, session: str, first: int, late: int, writing: i
 
 
 def make_repeatable(life: Life) -> None:
-    """Ids and random numbers from the seed and the life; a library's own time stays real."""
+    """Ids and random numbers from the seed and the life, and SQL's own clock; Python's stays real."""
     rng = random.Random(f"{life.seed}/{life.number}")
     random.seed(f"{life.seed}/{life.number}")
     os.urandom = rng.randbytes
     uuid.uuid4 = lambda: uuid.UUID(int=rng.getrandbits(128), version=4)
     uuid.uuid1 = lambda node=None, clock_seq=None: uuid.UUID(int=rng.getrandbits(128), version=1)  # noqa: ARG005
+    _make_sql_time_stand_still(f"2026-01-01 00:{life.number % 60:02d}:00")
+
+
+def _make_sql_time_stand_still(now: str) -> None:
+    """CURRENT_TIMESTAMP is the same for a whole life, as it is for all that happens within a second.
+
+    SQLite does not write a page that an update leaves as it was: whether an `updated_at` costs a write
+    would depend on the second in which it is made.
+    """
+    connect = sqlite3.connect
+
+    def connects(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+        db: sqlite3.Connection = connect(*args, **kwargs)
+        db.create_function("current_timestamp", 0, lambda: now)
+        return db
+
+    sqlite3.connect = connects  # type: ignore[assignment]
+    sqlite3.dbapi2.connect = connects  # type: ignore[assignment]

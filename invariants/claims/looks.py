@@ -21,7 +21,8 @@ class Session:
     def __init__(self) -> None:
         self.asked: list[int] = []  # numbers, in the order in which they were asked for
         self.acknowledged: list[int] = []
-        self.repeated: set[int] = set()  # asked for once more, because nobody knew
+        # Asked for once more, because nobody knew; its place among the others is then either one.
+        self.repeated: dict[int, float] = {}
         self.gone: set[int] = set()  # asked for before a deletion that was acknowledged
         self.may_be_deleted = False
 
@@ -29,7 +30,7 @@ class Session:
         if change["do"] == "delete":
             self.may_be_deleted = True
         elif change["n"] in self.asked:
-            self.repeated.add(change["n"])
+            self.repeated[change["n"]] = len(self.asked) - 0.5
         else:
             self.asked.append(change["n"])
 
@@ -47,7 +48,10 @@ class Session:
         return max(self.acknowledged, key=self.asked.index, default=None)
 
     def is_older(self, n: int, than: int) -> bool:
-        return n not in self.asked or self.asked.index(n) < self.asked.index(than)
+        return n not in self.asked or self._latest_place(n) < self.asked.index(than)
+
+    def _latest_place(self, n: int) -> float:
+        return self.repeated.get(n, self.asked.index(n))
 
 
 class Look:

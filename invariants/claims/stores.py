@@ -102,14 +102,15 @@ def _is_damaged(found: object) -> bool:
 def prefix(look: Look) -> Iterator[Violation]:
     """In the order in which they were made, each once. Broken by: a look that finds 2 before 1."""
     numbers = look.numbers()
-    order = [look.session.asked.index(n) for n in numbers if n in look.session.asked]
-    first = list(dict.fromkeys(order))  # what was asked for twice is for `idempotent`
-    if first != sorted(first):
+    session = look.session
+    once = [n for n in numbers if n in session.asked and n not in session.repeated]
+    order = [session.asked.index(n) for n in once]  # what was asked for twice is for `idempotent`
+    if order != sorted(order):
         yield Violation("reordered", f"found in the order {_short(numbers)}")
     for n, times in Counter(numbers).items():
-        if times > 1 and n not in look.session.repeated:
+        if times > 1 and n not in session.repeated:
             yield Violation("doubled", f"save {n} is there {times} times, and was made once")
-    strangers = [n for n in numbers if n not in look.session.asked]
+    strangers = [n for n in numbers if n not in session.asked]
     if strangers:
         yield Violation("unasked", f"save {strangers[0]} is there, and was never made")
 
@@ -137,8 +138,13 @@ def consistent(look: Look) -> Iterator[Violation]:
 
 
 def loadable(history: History) -> Iterator[Violation]:
-    """Opens and loads after any crash, with nobody's help. Broken by: crashed, recovered with trouble."""
-    probes = [p for p in history.of(Probe) if p.life > 0 and "sessions" in p.data]
+    """Opens and loads after any crash, with nobody's help. Broken by: crashed, recovered with trouble.
+
+    A life whose disk was full or failing may refuse; the next one may not.
+    """
+    troubled = {event.life for event in history.of(Struck)}
+    lives = [p for p in history.of(Probe) if p.life > 0 and "sessions" in p.data]
+    probes = [p for p in lives if p.life not in troubled]
     if not probes:
         raise NothingToJudge
     for probe in probes:

@@ -15,6 +15,15 @@ _FILES = {
     "langgraph-agent-async": "langgraph_agent.py:Async",
     "langgraph-agent-exit": "langgraph_agent.py:Exit",
     "langgraph-sqlite": "langgraph_sqlite.py:Sqlite",
+    "langgraph-async-sqlite": "langgraph_sqlite.py:AsyncSqlite",
+    "langgraph-memory": "langgraph_sqlite.py:Memory",
+    "langgraph-sqlite-uncommitted": "langgraph_sqlite.py:Uncommitted",
+    "openai-agents-sqlite": "openai_agents.py:Sqlite",
+    "openai-agents-advanced-sqlite": "openai_agents.py:AdvancedSqlite",
+    "langchain-file-history": "langchain_file.py:FileHistory",
+    "pydantic-graph-file": "pydantic_graph_file.py:FilePersistence",
+    "burr-sqlite": "burr_sqlite.py:Sqlite",
+    "crewai-sqlite": "crewai_sqlite.py:Sqlite",
 }
 
 TARGETS = {name: str(HERE / place) for name, place in _FILES.items()}

@@ -2,23 +2,49 @@
 # requires-python = ">=3.11"
 # dependencies = ["langgraph-checkpoint-sqlite>=3"]
 # ///
-"""LangGraph's savers on SQLite: every checkpoint is kept, the latest is what a graph resumes from."""
+"""LangGraph's savers: every checkpoint is kept, the latest is what a graph resumes from."""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 DOCS = "https://docs.langchain.com/oss/python/langgraph/persistence"
 
 
-class Sqlite:
-    """LangGraph SqliteSaver, one connection, one file"""
+def _checkpoint(state: dict[str, Any]) -> dict[str, Any]:
+    checkpoint = empty_checkpoint()
+    # Ids of checkpoints sort by time; a graph's own do.
+    checkpoint["id"] = f"{state['n']:08d}-0000-6000-8000-000000000000"
+    checkpoint["channel_values"] = {"state": state}
+    checkpoint["channel_versions"] = {"state": state["n"]}
+    return checkpoint
 
+
+def _put(session: str, state: dict[str, Any]) -> tuple[Any, ...]:
+    """What a graph's loop hands to put()."""
+    config = {"configurable": {"thread_id": session, "checkpoint_ns": ""}}
+    metadata = {"source": "loop", "step": state["n"]}
+    return config, _checkpoint(state), metadata, {"state": state["n"]}
+
+
+def _thread(session: str) -> dict[str, Any]:
+    return {"configurable": {"thread_id": session}}
+
+
+def _state(found: Any) -> dict[str, Any]:
+    return found.checkpoint["channel_values"]["state"]
+
+
+class _Promised:
     style = "history"
     unit = "one put(): the checkpoint and its metadata"
     promises = {
@@ -34,38 +60,97 @@ class Sqlite:
         "immutable": ("prior checkpoints can be replayed and forked", DOCS),
     }
 
+
+class _Sync(_Promised):
+    saver: Any
+
+    def save(self, session: str, state: dict[str, Any]) -> None:
+        self.saver.put(*_put(session, state))
+
+    def load(self, session: str) -> dict[str, Any] | None:
+        found = self.saver.get_tuple(_thread(session))
+        return _state(found) if found else None
+
+    def history(self, session: str) -> list[dict[str, Any]]:
+        return [_state(each) for each in self.saver.list(_thread(session))][::-1]
+
+    def delete(self, session: str) -> None:
+        self.saver.delete_thread(session)
+
+
+class Sqlite(_Sync):
+    """LangGraph SqliteSaver, one connection, one file"""
+
+    kind = SqliteSaver
+
     def open(self, directory: str) -> None:
         self.db = sqlite3.connect(Path(directory) / "checkpoints.db", check_same_thread=False)
-        self.saver = SqliteSaver(self.db)
+        self.saver = self.kind(self.db)
         self.saver.setup()
 
     def close(self) -> None:
         self.db.close()
-
-    def save(self, session: str, state: dict[str, Any]) -> None:
-        checkpoint = empty_checkpoint()
-        # Ids of checkpoints sort by time; a graph's own do.
-        checkpoint["id"] = f"{state['n']:08d}-0000-6000-8000-000000000000"
-        checkpoint["channel_values"] = {"state": state}
-        checkpoint["channel_versions"] = {"state": state["n"]}
-        config = {"configurable": {"thread_id": session, "checkpoint_ns": ""}}
-        self.saver.put(
-            config, checkpoint, {"source": "loop", "step": state["n"]}, {"state": state["n"]}
-        )
-
-    def load(self, session: str) -> dict[str, Any] | None:
-        found = self.saver.get_tuple({"configurable": {"thread_id": session}})
-        return found.checkpoint["channel_values"]["state"] if found else None
-
-    def history(self, session: str) -> list[dict[str, Any]]:
-        found = self.saver.list({"configurable": {"thread_id": session}})
-        return [each.checkpoint["channel_values"]["state"] for each in found][::-1]
-
-    def delete(self, session: str) -> None:
-        self.saver.delete_thread(session)
 
     def settings(self) -> dict[str, Any]:
         names = ("journal_mode", "synchronous")
         return {name: self.db.execute(f"PRAGMA {name}").fetchone()[0] for name in names} | {
             "sqlite": sqlite3.sqlite_version
         }
+
+
+class UncommittedSaver(SqliteSaver):
+    """A control: SqliteSaver that never commits a checkpoint. Its own connection sees all of them."""
+
+    @contextmanager
+    def cursor(self, transaction: bool = True) -> Iterator[sqlite3.Cursor]:  # noqa: ARG002
+        with super().cursor(transaction=False) as cursor:
+            yield cursor
+
+
+class Uncommitted(Sqlite):
+    """A control that loses data: LangGraph SqliteSaver with its commit disabled"""
+
+    kind = UncommittedSaver
+
+
+class Memory(_Sync):
+    """A control that loses data: LangGraph InMemorySaver, which keeps nothing on disk"""
+
+    def open(self, directory: str) -> None:  # noqa: ARG002
+        self.saver = InMemorySaver()
+
+    def close(self) -> None:
+        pass
+
+
+class AsyncSqlite(_Promised):
+    """LangGraph AsyncSqliteSaver, one connection, one file"""
+
+    async def open(self, directory: str) -> None:
+        self.stack = AsyncExitStack()
+        place = str(Path(directory) / "checkpoints.db")
+        self.saver = await self.stack.enter_async_context(AsyncSqliteSaver.from_conn_string(place))
+        await self.saver.setup()
+
+    async def close(self) -> None:
+        await self.stack.aclose()
+
+    async def save(self, session: str, state: dict[str, Any]) -> None:
+        await self.saver.aput(*_put(session, state))
+
+    async def load(self, session: str) -> dict[str, Any] | None:
+        found = await self.saver.aget_tuple(_thread(session))
+        return _state(found) if found else None
+
+    async def history(self, session: str) -> list[dict[str, Any]]:
+        return [_state(each) async for each in self.saver.alist(_thread(session))][::-1]
+
+    async def delete(self, session: str) -> None:
+        await self.saver.adelete_thread(session)
+
+    async def settings(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"sqlite": sqlite3.sqlite_version}
+        for name in ("journal_mode", "synchronous"):
+            async with self.saver.conn.execute(f"PRAGMA {name}") as cursor:
+                found[name] = (await cursor.fetchone())[0]
+        return found

@@ -1,0 +1,42 @@
+"""What is read of an adapter's file without running it."""
+
+from pathlib import Path
+
+import pytest
+
+from chaoskit.adapter import BadAdapter, read
+from scenarios.targets import TARGETS
+
+STORE = """
+DOCS = "https://example.org/docs"
+
+class Store:
+    promises = {{"durable": ("kept", {where})}}
+    def open(self, directory): ...
+    def close(self): ...
+    def save(self, session, state): ...
+    def load(self, session): ...
+"""
+
+
+def test_a_promise_may_name_a_constant_of_its_file(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(STORE.format(where="DOCS"))
+    assert (
+        read("a", f"{tmp_path}/a.py:Store").promises["durable"].where == "https://example.org/docs"
+    )
+
+
+def test_promises_that_cannot_be_read_are_an_error_and_not_none(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(STORE.format(where="made_up()"))
+    with pytest.raises(BadAdapter, match="promises"):
+        read("a", f"{tmp_path}/a.py:Store")
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_what_a_shipped_adapter_promises_says_where(name: str) -> None:
+    adapter = read(name, TARGETS[name])
+    assert adapter.requires
+    assert all(
+        promise.words and promise.where.startswith("https://")
+        for promise in adapter.promises.values()
+    )
