@@ -19,7 +19,7 @@ class Session:
     """What has been asked of one session so far."""
 
     def __init__(self) -> None:
-        self.asked: list[int] = []  # numbers, in the order in which they were asked for
+        self.asked: list[int] = []  # numbers, as they were asked for; one that was repeated, twice
         self.acknowledged: list[int] = []
         self.repeated: set[int] = set()  # asked for once more, because nobody knew
         self.deleted = False  # and acknowledged
@@ -28,9 +28,9 @@ class Session:
     def ask(self, change: dict[str, Any]) -> None:
         if change["do"] == "delete":
             self.may_be_deleted = True
-        elif change["n"] in self.asked:
-            self.repeated.add(change["n"])
         else:
+            if change["n"] in self.asked:
+                self.repeated.add(change["n"])
             self.asked.append(change["n"])
 
     def acknowledge(self, change: dict[str, Any]) -> None:
@@ -46,8 +46,12 @@ class Session:
         """The latest that was acknowledged."""
         return max(self.acknowledged, key=self.asked.index, default=None)
 
+    def places(self, n: int) -> list[int]:
+        """Where it may stand in the order: one that failed and was repeated later, at either time."""
+        return [place for place, asked in enumerate(self.asked) if asked == n]
+
     def is_older(self, n: int, than: int) -> bool:
-        return n not in self.asked or self.asked.index(n) < self.asked.index(than)
+        return n not in self.asked or self.places(n)[-1] < self.places(than)[0]
 
 
 class Look:

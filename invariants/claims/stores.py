@@ -102,9 +102,7 @@ def _is_damaged(found: object) -> bool:
 def prefix(look: Look) -> Iterator[Violation]:
     """In the order in which they were made, each once. Broken by: a look that finds 2 before 1."""
     numbers = look.numbers()
-    order = [look.session.asked.index(n) for n in numbers if n in look.session.asked]
-    first = list(dict.fromkeys(order))  # what was asked for twice is for `idempotent`
-    if first != sorted(first):
+    if not _is_in_order(look, dict.fromkeys(numbers)):  # each once: a double is for `idempotent`
         yield Violation("reordered", f"found in the order {_short(numbers)}")
     for n, times in Counter(numbers).items():
         if times > 1 and n not in look.session.repeated:
@@ -112,6 +110,16 @@ def prefix(look: Look) -> Iterator[Violation]:
     strangers = [n for n in numbers if n not in look.session.asked]
     if strangers:
         yield Violation("unasked", f"save {strangers[0]} is there, and was never made")
+
+
+def _is_in_order(look: Look, numbers: Iterable[int]) -> bool:
+    here = -1
+    for places in filter(None, map(look.session.places, numbers)):
+        later = [place for place in places if place > here]
+        if not later:
+            return False
+        here = later[0]
+    return True
 
 
 def immutable(look: Look) -> Iterator[Violation]:
@@ -138,7 +146,11 @@ def consistent(look: Look) -> Iterator[Violation]:
 
 def loadable(history: History) -> Iterator[Violation]:
     """Opens and loads after any crash, with nobody's help. Broken by: crashed, recovered with trouble."""
-    probes = [p for p in history.of(Probe) if p.life > 0 and "sessions" in p.data]
+    troubled = {
+        event.life for event in history.of(Struck)
+    }  # nobody loads from a disk that fails now
+    after = (p for p in history.of(Probe) if p.life > 0 and p.life not in troubled)
+    probes = [probe for probe in after if "sessions" in probe.data]
     if not probes:
         raise NothingToJudge
     for probe in probes:
