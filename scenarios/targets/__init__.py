@@ -12,6 +12,8 @@ HERE = Path(__file__).parent
 # name -> file and class
 _FILES = {
     "langgraph-sqlite": "langgraph_sqlite.py:Sqlite",
+    "reference-agent-files": "reference_stores.py:Files",
+    "reference-agent-sqlite": "reference_stores.py:Sqlite",
 }
 
 TARGETS = {name: str(HERE / place) for name, place in _FILES.items()}
