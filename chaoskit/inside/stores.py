@@ -26,6 +26,7 @@ import inspect
 import os
 import random
 import signal
+import tempfile
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -249,5 +250,7 @@ def make_repeatable(life: Life) -> None:
     rng = random.Random(f"{life.seed}/{life.number}")
     random.seed(f"{life.seed}/{life.number}")
     os.urandom = rng.randbytes
+    # Names of temporary files: the module seeds a generator of its own from the kernel.
+    tempfile._name_sequence = iter(lambda: f"{rng.getrandbits(40):010x}", "")  # type: ignore[attr-defined]  # noqa: SLF001
     uuid.uuid4 = lambda: uuid.UUID(int=rng.getrandbits(128), version=4)
     uuid.uuid1 = lambda node=None, clock_seq=None: uuid.UUID(int=rng.getrandbits(128), version=1)  # noqa: ARG005
