@@ -14,6 +14,7 @@ _FILES = {
     "langgraph-sqlite": "langgraph_sqlite.py:Sqlite",
     "reference-agent-files": "reference_stores.py:Files",
     "reference-agent-sqlite": "reference_stores.py:Sqlite",
+    "strands-file": "strands_file.py:File",
 }
 
 TARGETS = {name: str(HERE / place) for name, place in _FILES.items()}
