@@ -64,7 +64,10 @@ def read(name: str, reference: str) -> Adapter:
     found = classes[class_name]
     lineage = _lineage(found, classes)
     methods = {m for node in lineage for m in _methods(node)}
-    facts = {key: value for node in reversed(lineage) for key, value in _constants(node).items()}
+    named = _constants(tree)
+    facts = {
+        key: value for node in reversed(lineage) for key, value in _constants(node, named).items()
+    }
     _check(class_name, path, methods, facts)
     promises = {claim: Promise(*words) for claim, words in facts.pop("promises", {}).items()}
     return Adapter(
@@ -121,15 +124,30 @@ def _methods(node: ast.ClassDef) -> list[str]:
     return [each.name for each in node.body if isinstance(each, kinds) and each.name[0] != "_"]
 
 
-def _constants(node: ast.ClassDef) -> dict[str, Any]:
+def _constants(
+    node: ast.Module | ast.ClassDef, named: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """What is assigned there as a plain value, or by the name of one at the top of the file."""
     found = {}
     for each in node.body:
         if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name):
+            name = each.targets[0].id
             try:
-                found[each.targets[0].id] = ast.literal_eval(each.value)
+                found[name] = ast.literal_eval(_Named(named or {}).visit(each.value))
             except ValueError:
-                continue  # not a plain value: the adapter's own business
-    return found
+                if name == "promises":  # left out, nothing would be held against the library
+                    raise BadAdapter(
+                        f"line {each.lineno}: expected plain values in {name}, or names of such"
+                    ) from None
+    return found  # what is not plain is the adapter's own business
+
+
+class _Named(ast.NodeTransformer):
+    def __init__(self, named: dict[str, Any]) -> None:
+        self._named = named
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Constant(self._named[node.id]) if node.id in self._named else node
 
 
 def _check(class_name: str, path: Path, methods: set[str], facts: dict[str, Any]) -> None:
