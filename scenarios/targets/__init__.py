@@ -11,6 +11,8 @@ HERE = Path(__file__).parent
 
 # name -> file and class
 _FILES = {
+    "agent-framework-file-checkpoints": "agent_framework_files.py:Checkpoints",
+    "agent-framework-file-history": "agent_framework_files.py:History",
     "langgraph-sqlite": "langgraph_sqlite.py:Sqlite",
     "reference-agent-files": "reference_stores.py:Files",
     "reference-agent-sqlite": "reference_stores.py:Sqlite",
