@@ -181,8 +181,16 @@ def keep(directory: Path, where: Path, schedule: Schedule, label: str = "") -> s
     faults = "_".join(f"{fault.name}-{fault.point}" for fault in schedule.faults) or "no fault"
     words = label + faults
     place = where / "".join(c if c.isalnum() or c in "#.-_" else "-" for c in words)[:150]
+    aside = place.with_name(
+        f"{place.name}.{os.getpid()}"
+    )  # another worker may keep one of that name
+    shutil.rmtree(aside, ignore_errors=True)
+    shutil.copytree(directory, aside)
     shutil.rmtree(place, ignore_errors=True)
-    shutil.copytree(directory, place)
+    try:
+        aside.rename(place)
+    except OSError:  # it was there first: the same fault at the same point, one of them is enough
+        shutil.rmtree(aside, ignore_errors=True)
     return str(place)
 
 

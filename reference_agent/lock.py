@@ -23,8 +23,12 @@ class SessionLock:
             raise SessionBusy(
                 f"session {path.stem} is open in another process (pid {holder}): end that one first"
             ) from None
-        os.ftruncate(self._fd, 0)
-        os.write(self._fd, str(os.getpid()).encode())
+        try:
+            os.ftruncate(self._fd, 0)
+            os.write(self._fd, str(os.getpid()).encode())
+        except BaseException:  # a full disk: else this process would hold it until it ends
+            os.close(self._fd)
+            raise
 
     def release(self) -> None:
         os.close(self._fd)

@@ -28,6 +28,7 @@ import random
 import signal
 import sqlite3
 import sys
+import tempfile
 import uuid
 from collections.abc import Callable
 from copy import deepcopy
@@ -39,6 +40,7 @@ from chaoskit.inside.life import Life
 from chaoskit.inside.loading import load
 
 ODD = 'Zürich \u2028 \U0001f4a5 \x00 "quotes" \\ back \x7f \n line'  # what breaks naive formats
+CONNECT = sqlite3.connect  # the real one: a process that is used again is made repeatable again
 FRESH = 1000  # saves with this number and above are made after a crash, to see that life goes on
 
 
@@ -258,6 +260,8 @@ def make_repeatable(life: Life) -> None:
     rng = random.Random(f"{life.seed}/{life.number}")
     random.seed(f"{life.seed}/{life.number}")
     os.urandom = rng.randbytes
+    # Names of temporary files: the module seeds a generator of its own from the kernel.
+    tempfile._name_sequence = iter(lambda: f"{rng.getrandbits(40):010x}", "")  # type: ignore[attr-defined]  # noqa: SLF001
     uuid.uuid4 = lambda: uuid.UUID(int=rng.getrandbits(128), version=4)
     uuid.uuid1 = lambda node=None, clock_seq=None: uuid.UUID(int=rng.getrandbits(128), version=1)  # noqa: ARG005
     _make_sql_time_stand_still(f"2026-01-01 00:{life.number % 60:02d}:00")
@@ -269,10 +273,9 @@ def _make_sql_time_stand_still(now: str) -> None:
     SQLite does not write a page that an update leaves as it was: whether an `updated_at` costs a write
     would depend on the second in which it is made.
     """
-    connect = sqlite3.connect
 
     def connects(*args: Any, **kwargs: Any) -> sqlite3.Connection:
-        db: sqlite3.Connection = connect(*args, **kwargs)
+        db: sqlite3.Connection = CONNECT(*args, **kwargs)
         db.create_function("current_timestamp", 0, lambda: now)
         return db
 

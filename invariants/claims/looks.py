@@ -19,19 +19,18 @@ class Session:
     """What has been asked of one session so far."""
 
     def __init__(self) -> None:
-        self.asked: list[int] = []  # numbers, in the order in which they were asked for
+        self.asked: list[int] = []  # numbers, as they were asked for; one that was repeated, twice
         self.acknowledged: list[int] = []
-        # Asked for once more, because nobody knew; its place among the others is then either one.
-        self.repeated: dict[int, float] = {}
+        self.repeated: set[int] = set()  # asked for once more, because nobody knew
         self.gone: set[int] = set()  # asked for before a deletion that was acknowledged
         self.may_be_deleted = False
 
     def ask(self, change: dict[str, Any]) -> None:
         if change["do"] == "delete":
             self.may_be_deleted = True
-        elif change["n"] in self.asked:
-            self.repeated[change["n"]] = len(self.asked) - 0.5
         else:
+            if change["n"] in self.asked:
+                self.repeated.add(change["n"])
             self.asked.append(change["n"])
 
     def acknowledge(self, change: dict[str, Any]) -> None:
@@ -47,11 +46,12 @@ class Session:
         """The latest that was acknowledged."""
         return max(self.acknowledged, key=self.asked.index, default=None)
 
-    def is_older(self, n: int, than: int) -> bool:
-        return n not in self.asked or self._latest_place(n) < self.asked.index(than)
+    def places(self, n: int) -> list[int]:
+        """Where it may stand in the order: one that failed and was repeated later, at either time."""
+        return [place for place, asked in enumerate(self.asked) if asked == n]
 
-    def _latest_place(self, n: int) -> float:
-        return self.repeated.get(n, self.asked.index(n))
+    def is_older(self, n: int, than: int) -> bool:
+        return n not in self.asked or self.places(n)[-1] < self.places(than)[0]
 
 
 class Look:

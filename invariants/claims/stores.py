@@ -102,17 +102,24 @@ def _is_damaged(found: object) -> bool:
 def prefix(look: Look) -> Iterator[Violation]:
     """In the order in which they were made, each once. Broken by: a look that finds 2 before 1."""
     numbers = look.numbers()
-    session = look.session
-    once = [n for n in numbers if n in session.asked and n not in session.repeated]
-    order = [session.asked.index(n) for n in once]  # what was asked for twice is for `idempotent`
-    if order != sorted(order):
+    if not _is_in_order(look, dict.fromkeys(numbers)):  # each once: a double is for `idempotent`
         yield Violation("reordered", f"found in the order {_short(numbers)}")
     for n, times in Counter(numbers).items():
-        if times > 1 and n not in session.repeated:
+        if times > 1 and n not in look.session.repeated:
             yield Violation("doubled", f"save {n} is there {times} times, and was made once")
-    strangers = [n for n in numbers if n not in session.asked]
+    strangers = [n for n in numbers if n not in look.session.asked]
     if strangers:
         yield Violation("unasked", f"save {strangers[0]} is there, and was never made")
+
+
+def _is_in_order(look: Look, numbers: Iterable[int]) -> bool:
+    here = -1
+    for places in filter(None, map(look.session.places, numbers)):
+        later = [place for place in places if place > here]
+        if not later:
+            return False
+        here = later[0]
+    return True
 
 
 def immutable(look: Look) -> Iterator[Violation]:

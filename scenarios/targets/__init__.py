@@ -11,19 +11,24 @@ HERE = Path(__file__).parent
 
 # name -> file and class
 _FILES = {
+    "agent-framework-file-checkpoints": "agent_framework_files.py:Checkpoints",
+    "agent-framework-file-history": "agent_framework_files.py:History",
+    "burr-sqlite": "burr_sqlite.py:Sqlite",
+    "crewai-sqlite": "crewai_sqlite.py:Sqlite",
+    "langchain-file-history": "langchain_file.py:FileHistory",
     "langgraph-agent": "langgraph_agent.py:Sync",
     "langgraph-agent-async": "langgraph_agent.py:Async",
     "langgraph-agent-exit": "langgraph_agent.py:Exit",
-    "langgraph-sqlite": "langgraph_sqlite.py:Sqlite",
     "langgraph-async-sqlite": "langgraph_sqlite.py:AsyncSqlite",
     "langgraph-memory": "langgraph_sqlite.py:Memory",
+    "langgraph-sqlite": "langgraph_sqlite.py:Sqlite",
     "langgraph-sqlite-uncommitted": "langgraph_sqlite.py:Uncommitted",
-    "openai-agents-sqlite": "openai_agents.py:Sqlite",
     "openai-agents-advanced-sqlite": "openai_agents.py:AdvancedSqlite",
-    "langchain-file-history": "langchain_file.py:FileHistory",
+    "openai-agents-sqlite": "openai_agents.py:Sqlite",
     "pydantic-graph-file": "pydantic_graph_file.py:FilePersistence",
-    "burr-sqlite": "burr_sqlite.py:Sqlite",
-    "crewai-sqlite": "crewai_sqlite.py:Sqlite",
+    "reference-agent-files": "reference_stores.py:Files",
+    "reference-agent-sqlite": "reference_stores.py:Sqlite",
+    "strands-file": "strands_file.py:File",
 }
 
 TARGETS = {name: str(HERE / place) for name, place in _FILES.items()}
