@@ -35,8 +35,9 @@ def test_promises_that_cannot_be_read_are_an_error_and_not_none(tmp_path: Path) 
 @pytest.mark.parametrize("name", TARGETS)
 def test_what_a_shipped_adapter_promises_says_where(name: str) -> None:
     adapter = read(name, TARGETS[name])
-    assert adapter.requires
+    ours = name.startswith("reference-agent")  # needs nothing, and its documents are here
+    assert adapter.requires or ours
     assert all(
-        promise.words and promise.where.startswith("https://")
+        promise.words and (ours or promise.where.startswith("https://"))
         for promise in adapter.promises.values()
     )
