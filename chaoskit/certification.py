@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from chaoskit import __version__, environment, registry
+from chaoskit import __version__, environment, registry, suite
 from chaoskit.adapter import Adapter
 from chaoskit.bench import Outcome, open_bench, undisturbed
 from chaoskit.certificate import (
@@ -89,6 +89,7 @@ def certify(wanted: Wanted, say: Say = lambda _words: None) -> Certificate:
     examination = _Examination(wanted, adapter, say)
     examination.run()
     return examination.certificate(
+        suite.run(adapter, say),
         {**environment.versions(python, adapter.requires), "python": platform.python_version()},
         time.monotonic() - started,
     )
@@ -195,7 +196,9 @@ class _Examination:
 
     # --- what came of it
 
-    def certificate(self, versions: dict[str, str], seconds: float) -> Certificate:
+    def certificate(
+        self, vendors: dict[str, Any] | None, versions: dict[str, str], seconds: float
+    ) -> Certificate:
         main, adapter, recording = self._results[0], self._adapter, self._recording
         assert recording is not None
         claims = _merged(self._results, self._wanted.tiers)
@@ -225,6 +228,7 @@ class _Examination:
             properties={name: tuple(c for c in known if c in claims) for name, known in PROPERTIES.items()},
             findings=tuple(self._finding(w) for r in self._results for w in r.witnesses),
             unknown=unknown,
+            suite=vendors,
             seconds=seconds,
         )  # fmt: skip
 

@@ -231,6 +231,8 @@ def _show(c: Certificate, terminal: Terminal) -> None:
         _show_finding(finding, terminal)
     for doubt in c.unknown:
         _plain(terminal, f"unknown: {doubt}")
+    if c.suite:
+        _plain(terminal, f"- beside it, {c.suite['name']}: {c.suite['verdict']}")
     for line in pages.facts(c):
         _plain(terminal, line)
     words = Text.assemble("\nverdict: ", (c.verdict.value, STYLE[c.verdict]), f"   {c.headline()}")

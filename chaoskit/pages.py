@@ -50,12 +50,17 @@ def facts(c: Certificate) -> list[str]:
         f"- versions: {versions}",
         f"- settings in force: {settings}",
         (
-            f"- writes: {', '.join(c.files) or 'nothing'};"
+            f"- writes: {_some(c.files)};"
             f" {c.operations / max(1, c.saves):.1f} operations on the disk per save"
         ),
         f"- style: {c.style}; one acknowledgement covers {c.unit}",
         f"- seed {c.seed}, {c.saves} saves, {c.date}, chaoskit {c.chaoskit}, {c.seconds:.0f} s",
     ]
+
+
+def _some(files: Sequence[str]) -> str:
+    more = f" and {len(files) - 8} more" if len(files) > 8 else ""
+    return (", ".join(files[:8]) or "nothing") + more
 
 
 def _bold(sign: str) -> str:

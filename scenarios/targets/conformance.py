@@ -100,7 +100,11 @@ async def verdict(kind: type[Any]) -> dict[str, Any]:
 
     report = await validate(saver)
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
-    return {**report.to_dict(), "bridged": needs_bridge, "versions": versions}
+    found = report.to_dict()
+    parts = found["results"].values()
+    passed, failed = (sum(part[f"tests_{how}"] for part in parts) for how in ("passed", "failed"))
+    words = f"{found['conformance_level']}: {passed} tests passed, {failed} failed"
+    return {"verdict": words, **found, "bridged": needs_bridge, "versions": versions}
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
+SUITE = "langgraph-checkpoint-conformance"
 DOCS = "https://docs.langchain.com/oss/python/langgraph/persistence"
 
 
@@ -82,6 +83,7 @@ class Sqlite(_Sync):
     """LangGraph SqliteSaver, one connection, one file"""
 
     kind = SqliteSaver
+    suite = (SUITE, "conformance.py", "langgraph.checkpoint.sqlite:SqliteSaver")
 
     def open(self, directory: str) -> None:
         self.db = sqlite3.connect(Path(directory) / "checkpoints.db", check_same_thread=False)
@@ -111,10 +113,13 @@ class Uncommitted(Sqlite):
     """A control that loses data: LangGraph SqliteSaver with its commit disabled"""
 
     kind = UncommittedSaver
+    suite = (SUITE, "conformance.py", "langgraph_sqlite.py:UncommittedSaver")
 
 
 class Memory(_Sync):
     """A control that loses data: LangGraph InMemorySaver, which keeps nothing on disk"""
+
+    suite = (SUITE, "conformance.py", "langgraph.checkpoint.memory:InMemorySaver")
 
     def open(self, directory: str) -> None:  # noqa: ARG002
         self.saver = InMemorySaver()
@@ -125,6 +130,8 @@ class Memory(_Sync):
 
 class AsyncSqlite(_Promised):
     """LangGraph AsyncSqliteSaver, one connection, one file"""
+
+    suite = (SUITE, "conformance.py", "langgraph.checkpoint.sqlite.aio:AsyncSqliteSaver")
 
     async def open(self, directory: str) -> None:
         self.stack = AsyncExitStack()
