@@ -1,0 +1,168 @@
+"""Each claim about stores: what breaks it, what holds, and where there is nothing to judge."""
+
+import pytest
+
+from chaoskit.model import (
+    Ack,
+    Born,
+    DiskError,
+    Fail,
+    History,
+    Invoke,
+    NothingToJudge,
+    Ok,
+    PersistPoint,
+    Probe,
+    Struck,
+)
+from invariants.claims import stores
+
+pytestmark = pytest.mark.requirement("C4")
+
+
+class Told:
+    """A history, word by word."""
+
+    def __init__(self):
+        self.events = [Born(0)]
+        self.life = self.op = 0
+
+    def change(self, n, session="a", do="save", acked=True, error=None):
+        self.op += 1
+        step = {"do": do, "session": session, "n": n, "size": 3}
+        self.events.append(Invoke(self.life, 0, self.op, "change", step))
+        if error:
+            self.events.append(Fail(self.life, 0, self.op, error))
+        elif acked:
+            self.events += [Ack(self.life, 0, "changed", step), Ok(self.life, 0, self.op)]
+        return self
+
+    def crash(self):
+        self.life += 1
+        self.events.append(Born(self.life))
+        return self
+
+    def look(self, name="recovered", trouble=None, **found):
+        data = (
+            {"sessions": {"a": found}} if trouble is None else {"sessions": {}, "trouble": trouble}
+        )
+        self.events.append(Probe(self.life, 0, name, data))
+        return self
+
+    def probe(self, name, **data):
+        self.events.append(Probe(self.life, 0, name, data))
+        return self
+
+    def kinds(self, claim):
+        return sorted({violation.kind for violation in claim.check(History(tuple(self.events)))})
+
+
+def told():
+    return Told()
+
+
+@pytest.mark.parametrize(
+    ("claim", "history", "kinds"),
+    [
+        (stores.DURABLE, told().change(1).crash().look(load=None), ["lost"]),
+        (stores.DURABLE, told().change(1).change(2).crash().look(load=[1]), ["lost"]),
+        (stores.DURABLE, told().change(1).crash().look(load=[1]), []),
+        (stores.DURABLE, told().change(1).change(2, acked=False).crash().look(load=[1]), []),
+        (stores.DURABLE, told().change(1).change(2, acked=False).crash().look(load=[2]), []),
+        (
+            stores.DURABLE,
+            told().change(1).change(2).crash().look(load=[2], history=[[2]]),
+            ["lost"],
+        ),
+        (
+            stores.DURABLE,
+            told().change(1).change(1, do="delete").crash().look(load=[1]),
+            ["returned"],
+        ),
+        (stores.DURABLE, told().change(1).change(1, do="delete").crash().look(load=None), []),
+        # A save after the deletion that was cut short may be there.
+        (
+            stores.DURABLE,
+            told().change(1).change(1, do="delete").change(2, acked=False).crash().look(load=[2]),
+            [],
+        ),
+        (
+            stores.DURABLE,
+            told().change(1).change(1, do="delete", acked=False).crash().look(load=None),
+            [],
+        ),
+        # What is asked for after a look cannot be missing in it.
+        (
+            stores.DURABLE,
+            told().change(1).crash().look(load=[1]).change(2).look("end", load=[2]),
+            [],
+        ),
+        (stores.ATOMIC, told().change(1).crash().look(load="damaged: {'n'"), ["half"]),
+        (stores.ATOMIC, told().change(1).crash().look(load=[1]), []),
+        (stores.ATOMIC, told().change(1, do="append").crash().look(items=[[1, 0, 2]]), ["half"]),
+        (
+            stores.ATOMIC,
+            told().change(1, do="append").crash().look(items=[[1, 0, 2], [1, 1, 2]]),
+            [],
+        ),
+        (stores.PREFIX, told().change(1).change(2).crash().look(history=[[2], [1]]), ["reordered"]),
+        (stores.PREFIX, told().change(1).crash().look(history=[[1], [1]]), ["doubled"]),
+        (stores.PREFIX, told().change(1).crash().look(history=[[1], [7]]), ["unasked"]),
+        (stores.PREFIX, told().change(1).change(2).crash().look(history=[[1], [2]]), []),
+        (stores.IMMUTABLE, told().crash().look(history=["damaged: x", [2]]), ["changed"]),
+        (stores.IMMUTABLE, told().crash().look(history=[[1], [2]]), []),
+        (stores.ISOLATED, told().crash().look(load="of session b: save 3"), ["foreign"]),
+        (stores.ISOLATED, told().crash().look(load=None), []),
+        (stores.CONSISTENT, told().crash().look(records={"index": 1, "file": 2}), ["disagree"]),
+        (stores.CONSISTENT, told().crash().look(records={"index": 1, "file": 1}), []),
+        (stores.LOADABLE, told().change(1).crash().look(trouble="OSError: no"), ["closed"]),
+        (stores.LOADABLE, told().crash().look(load=None), []),
+        (stores.CONTINUES, told().crash().look().change(2, error="locked"), ["refused"]),
+        (stores.CONTINUES, told().crash().look().change(2), []),
+        (
+            stores.IDEMPOTENT,
+            told().change(1, acked=False).crash().change(1).look("end", history=[[1], [1]]),
+            ["doubled"],
+        ),
+        (
+            stores.IDEMPOTENT,
+            told().change(1, acked=False).crash().change(1).look("end", history=[[1]]),
+            [],
+        ),
+        (stores.FENCED, told().probe("zombie", before=2, late=3, load=[3]), ["overwritten"]),
+        (stores.FENCED, told().probe("zombie", before=2, late=3, load=[2]), []),
+        (stores.FENCED, told().probe("zombie", trouble="locked"), []),
+        (
+            stores.FENCED,
+            told().probe("zombie", before=2, late=3, items=[[1, 0, 1], [2, 0, 1], [3, 0, 1]]),
+            [],
+        ),
+    ],
+)
+def test_a_claim_and_what_breaks_it(claim, history, kinds):
+    assert history.kinds(claim) == kinds
+
+
+@pytest.mark.parametrize(
+    ("claim", "history"),
+    [
+        (stores.DURABLE, told().change(1)),
+        (stores.PREFIX, told().change(1).crash().look(load=[1])),
+        (stores.IMMUTABLE, told().crash().look(load=[1])),
+        (stores.CONSISTENT, told().crash().look(load=[1])),
+        (stores.LOADABLE, told().change(1).look("end", load=[1])),
+        (stores.CONTINUES, told().change(1)),
+        (stores.IDEMPOTENT, told().change(1).crash().look("end", history=[[1]])),
+        (stores.FENCED, told().change(1)),
+    ],
+)
+def test_what_nobody_looked_at_is_not_judged(claim, history):
+    with pytest.raises(NothingToJudge):
+        history.kinds(claim)
+
+
+def test_a_save_that_fails_while_the_disk_fails_is_no_violation():
+    history = told().crash().look().change(2, error="full")
+    error = DiskError(PersistPoint("write x", 1, 1), "ENOSPC", lasting=True)
+    history.events.append(Struck(1, error))
+    assert history.kinds(stores.CONTINUES) == []

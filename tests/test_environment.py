@@ -1,0 +1,70 @@
+"""Environments: one per set of requirements, made once, and never half."""
+
+import json
+import sys
+
+import pytest
+
+from chaoskit import environment
+from chaoskit.environment import NoEnvironment, interpreter, place_of, requirements
+
+pytestmark = pytest.mark.requirement("C4")
+
+
+def test_what_is_here_is_used_as_it_is():
+    assert interpreter(["pytest>=1", "msgspec"]) == sys.executable
+    assert not environment.satisfied_here(["pytest<1"])
+    assert not environment.satisfied_here(["no-such-package-at-all"])
+
+
+def test_another_version_takes_the_place_of_the_one_that_is_required():
+    assert requirements(["A>=3", "b"], ["a==3.0.0"]) == ("b", "a==3.0.0")
+    with pytest.raises(ValueError, match="expected a requirement"):
+        requirements(["a"], ["not a requirement!"])
+
+
+def test_a_cached_environment_needs_no_network(tmp_path, monkeypatch):
+    monkeypatch.setenv("CHAOSKIT_CACHE", str(tmp_path))
+    monkeypatch.setattr(environment, "_make", lambda *_: pytest.fail("made again"))
+    place = place_of(["not-here==1"])
+    place.mkdir(parents=True)
+    (place / environment.MARK).write_text("{}")
+    assert interpreter(["not-here==1"]) == str(place / "bin" / "python")
+
+
+def test_one_that_was_interrupted_is_made_anew(tmp_path, monkeypatch):
+    monkeypatch.setenv("CHAOSKIT_CACHE", str(tmp_path))
+    made = []
+
+    def make(place, wanted):
+        assert not (place / "half").exists()
+        place.mkdir()
+        made.append(list(wanted))
+
+    monkeypatch.setattr(environment, "_make", make)
+    place = place_of(["not-here==1"])
+    place.mkdir(parents=True)
+    (place / "half").write_text("")
+    said = []
+    interpreter(["not-here==1"], said.append)
+    assert made == [["not-here==1"]]
+    assert "not-here==1" in said[0]
+    assert json.loads((place / environment.MARK).read_text()) == {"requirements": ["not-here==1"]}
+
+
+def test_what_cannot_be_had_is_said_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("CHAOSKIT_CACHE", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setattr(environment.shutil, "which", lambda _name: None)
+    with pytest.raises(NoEnvironment, match="cannot install no-such-package-at-all") as caught:
+        interpreter(["no-such-package-at-all"])
+    assert "\n" not in str(caught.value)
+
+
+def test_only_what_runs_inside_can_be_imported_there(tmp_path, monkeypatch):
+    monkeypatch.setenv("CHAOSKIT_CACHE", str(tmp_path))
+    place = environment.only_inside()
+    assert place == environment.only_inside()
+    assert [path.name for path in (tmp_path / "inside").rglob("*") if path.is_symlink()] == [
+        "chaoskit"
+    ]
