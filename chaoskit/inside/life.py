@@ -115,7 +115,8 @@ class Life:
         try:
             yield operation
         except Exception as error:
-            self._channel.tell({**self._head("fail"), "op": number, "error": str(error)})
+            words = str(error) or type(error).__name__  # a TimeoutError has none
+            self._channel.tell({**self._head("fail"), "op": number, "error": words})
             raise
         self._channel.tell({**self._head("ok"), "op": number, "result": operation.result})
 

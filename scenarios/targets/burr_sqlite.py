@@ -46,8 +46,7 @@ class Sqlite:
         return found
 
     def save(self, session: str, state: dict[str, Any]) -> None:
-        latest = self._load(session)
-        if latest and latest["sequence_id"] >= state["n"]:
+        if self._load(session, state["n"]):
             return
         new = State({"state": state})
         self.persister.save("user", session, state["n"], "act", new, "completed")
