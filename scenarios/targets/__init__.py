@@ -11,6 +11,8 @@ HERE = Path(__file__).parent
 
 # name -> file and class
 _FILES = {
+    "adk-database": "adk_sessions.py:Database",
+    "adk-sqlite": "adk_sessions.py:Sqlite",
     "agent-framework-file-checkpoints": "agent_framework_files.py:Checkpoints",
     "agent-framework-file-history": "agent_framework_files.py:History",
     "langgraph-sqlite": "langgraph_sqlite.py:Sqlite",
