@@ -16,6 +16,7 @@ _FILES = {
     "agent-framework-file-checkpoints": "agent_framework_files.py:Checkpoints",
     "agent-framework-file-history": "agent_framework_files.py:History",
     "langgraph-sqlite": "langgraph_sqlite.py:Sqlite",
+    "llama-index-workflows-sqlite": "llama_index_workflows.py:Sqlite",
     "reference-agent-files": "reference_stores.py:Files",
     "reference-agent-sqlite": "reference_stores.py:Sqlite",
     "strands-file": "strands_file.py:File",
