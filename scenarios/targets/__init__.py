@@ -11,6 +11,8 @@ HERE = Path(__file__).parent
 
 # name -> file and class
 _FILES = {
+    "adk-database": "adk_sessions.py:Database",
+    "adk-sqlite": "adk_sessions.py:Sqlite",
     "agent-framework-file-checkpoints": "agent_framework_files.py:Checkpoints",
     "agent-framework-file-history": "agent_framework_files.py:History",
     "burr-sqlite": "burr_sqlite.py:Sqlite",
@@ -23,6 +25,7 @@ _FILES = {
     "langgraph-memory": "langgraph_sqlite.py:Memory",
     "langgraph-sqlite": "langgraph_sqlite.py:Sqlite",
     "langgraph-sqlite-uncommitted": "langgraph_sqlite.py:Uncommitted",
+    "llama-index-workflows-sqlite": "llama_index_workflows.py:Sqlite",
     "openai-agents-advanced-sqlite": "openai_agents.py:AdvancedSqlite",
     "openai-agents-sqlite": "openai_agents.py:Sqlite",
     "pydantic-graph-file": "pydantic_graph_file.py:FilePersistence",
