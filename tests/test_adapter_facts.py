@@ -7,6 +7,7 @@ import pytest
 from chaoskit.adapter import BadAdapter, read
 from scenarios.targets import TARGETS
 
+ROOT = Path(__file__).parents[1]
 STORE = """
 DOCS = "https://example.org/docs"
 
@@ -35,8 +36,10 @@ def test_promises_that_cannot_be_read_are_an_error_and_not_none(tmp_path: Path) 
 @pytest.mark.parametrize("name", TARGETS)
 def test_what_a_shipped_adapter_promises_says_where(name: str) -> None:
     adapter = read(name, TARGETS[name])
-    assert adapter.requires
-    assert all(
-        promise.words and promise.where.startswith("https://")
-        for promise in adapter.promises.values()
-    )
+    ours = name.startswith(
+        "reference-agent"
+    )  # comes with chaoskit: its documentation is its source
+    assert ours or adapter.requires
+    for promise in adapter.promises.values():
+        assert promise.words
+        assert (ROOT / promise.where).is_file() if ours else promise.where.startswith("https://")
