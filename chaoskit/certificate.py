@@ -30,7 +30,7 @@ TIERS = (
 # What "Resume Means Resume" (arXiv 2608.03836) calls it.
 PROPERTIES = {
     "prefix continuation": ("prefix", "durable", "resumes"),
-    "effect exactly-once": ("effects-kept", "effects-once"),
+    "effect exactly-once": ("effects-kept", "effects-once", "surfaced"),
     "fork determinism": ("fork",),
     "checkpoint validity": ("valid", "loadable", "atomic"),
     "consume-once": ("consume-once",),
@@ -39,7 +39,9 @@ PROPERTIES = {
 
 # What no store and no framework does by itself: there a finding counts against it only if it promises
 # otherwise. Everything else is what persistence is for.
-EXTRAS = frozenset({"fenced", "idempotent", "model-once", "effects-once", "consume-once", "fork"})
+EXTRAS = frozenset(
+    {"fenced", "idempotent", "model-once", "effects-once", "surfaced", "consume-once", "fork"}
+)
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):

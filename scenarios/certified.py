@@ -27,8 +27,8 @@ def store(adapter: Adapter) -> Scenario:
     )
 
 
-AGENT_CLAIMS = ("resumes", "effects-kept", "effects-once", "same-answer", "model-once", "no-orphan",
-                "valid", "consume-once", "fork")  # fmt: skip
+AGENT_CLAIMS = ("resumes", "effects-kept", "effects-once", "surfaced", "same-answer", "model-once",
+                "no-orphan", "valid", "consume-once", "fork")  # fmt: skip
 # What the scripted model decides, turn by turn.
 SCRIPT = (
     {"tool": "pay", "args": {"invoice": "A-17", "cents": 4200}},

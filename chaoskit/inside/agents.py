@@ -14,7 +14,9 @@ and, where the framework has such things:
     approve(directory, world)    resume it with an approval, as each of several processes may
     fork(directory, world)       resume twice from one checkpoint: (one state, the other)
 
-The `world` has the scripted model (`world.model(messages)`) and what tools do (`world.act(...)`).
+The `world` has the scripted model (`world.model(messages)`) and what tools do (`world.act(...)`). Where a
+framework does not know whether an interrupted call happened, does not try it again, and says so to the
+user, the adapter says so, too (`world.surface(...)`).
 """
 
 from __future__ import annotations
@@ -52,6 +54,11 @@ class World:
         with self._one_at_a_time:
             answer: dict[str, str] = self._life.call(service, action, key=key, **args)
         return answer["receipt"]
+
+    def surface(self, call: str, args: dict[str, Any]) -> None:
+        """The user has been told that nobody knows whether this call happened; not for anything less."""
+        with self._one_at_a_time:
+            self._life.ack("surfaced", call=call, args=args)
 
     def model(self, messages: Sequence[Message]) -> dict[str, Any]:
         """The scripted model: {"tool", "args", "id"} or {"answer"}, by how often it has spoken before."""

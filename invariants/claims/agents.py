@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from chaoskit.model import (
+    Ack,
     Crashed,
     Effect,
     Ended,
@@ -37,10 +38,13 @@ def resumes(history: History) -> Iterator[Violation]:
 
 
 def effects_kept(history: History) -> Iterator[Violation]:
-    """No effect is lost. Broken by: crashed, end without one that was meant."""
+    """No effect is lost, but for what the user was told about. Broken by: crashed, end without one."""
     end = last(history.of(Probe, "end"))
     _needs(end is not None)
+    told = _told(history)
     for effect in _meant(history) - _done(history):
+        if _facts_of(effect) in told:
+            continue
         yield Violation("lost", f"{effect} was never done, and the agent came to its end")
 
 
@@ -51,6 +55,37 @@ def effects_once(history: History) -> Iterator[Violation]:
     for effect, times in (done - meant).items():
         kind = "doubled" if meant[effect] else "unasked"
         yield Violation(kind, f"{effect} was done {meant[effect] + times} times")
+
+
+def surfaced(history: History) -> Iterator[Violation]:
+    """An unknown outcome is told, not guessed: it may be asked about by its key, or left to the user.
+
+    Unknown is the last effect before a crash, if the model had not heard of it yet. Where it is neither
+    done again nor told, its result was kept: then nothing was unknown.
+
+    Broken by: effect, crashed, the same effect done again.
+    """
+    judged = bool(_told(history))
+    for effect in _interrupted(history):
+        name = _name(effect)
+        later = [e for e in history.of(Effect) if e.life > effect.life and _name(e) == name]
+        judged = judged or bool(later)
+        if any(again.applied for again in later):
+            yield Violation("guessed", f"{name} was done, and blindly done again after a crash")
+    _needs(judged)
+
+
+def _interrupted(history: History) -> Iterator[Effect]:
+    """The effects that were the last thing a life did before it crashed."""
+    latest: Effect | None = None
+    for event in history.events:
+        if isinstance(event, Effect):
+            latest = event if event.applied else None
+        elif isinstance(event, Probe) and event.name == "asked":
+            latest = None
+        elif isinstance(event, Crashed) and latest is not None:
+            yield latest
+            latest = None
 
 
 def same_answer(history: History) -> Iterator[Violation]:
@@ -71,20 +106,16 @@ def model_once(history: History) -> Iterator[Violation]:
     """
     asked = list(history.of(Probe, "asked"))
     _needs(bool(asked) and any(history.of(Crashed)))
-    acted = {effect.life: _turns_done(history, effect.life) for effect in history.of(Effect)}
-    for probe in asked:
-        turn = probe.data["turn"]
-        if any(life < probe.life and turn <= turns for life, turns in acted.items()):
-            yield Violation(
-                "repeated", f"the model was asked for turn {turn} again, which was acted upon"
-            )
-
-
-def _turns_done(history: History, life: int) -> int:
-    """The turn of the last effect of a life: each turn before the answer has one."""
-    asked = [p.data["turn"] for p in history.of(Probe, "asked") if p.life == life]
-    effects = sum(effect.life == life for effect in history.of(Effect))
-    return max(asked, default=0) if effects >= len(asked) else max(asked, default=0) - 1
+    turn, acted = 0, dict[int, int]()  # the life in which a turn was first acted upon
+    for event in history.events:
+        if isinstance(event, Effect):
+            acted.setdefault(turn, event.life)
+        elif isinstance(event, Probe) and event.name == "asked":
+            turn = event.data["turn"]
+            if acted.get(turn, event.life) < event.life:
+                yield Violation(
+                    "repeated", f"the model was asked for turn {turn} again, which was acted upon"
+                )
 
 
 def no_orphan(history: History) -> Iterator[Violation]:
@@ -143,12 +174,28 @@ def _meant(history: History) -> Counter[str]:
 
 
 def _done(history: History) -> Counter[str]:
-    return Counter(_known_as(e.service, e.action, e.args) for e in history.of(Effect) if e.applied)
+    return Counter(_name(effect) for effect in history.of(Effect) if effect.applied)
+
+
+def _told(history: History) -> set[str]:
+    """What the user was told that nobody knows: by the facts, a call knows nothing of services."""
+    return {_facts(ack.data["args"]) for ack in history.of(Ack, "surfaced")}
+
+
+def _name(effect: Effect) -> str:
+    return _known_as(effect.service, effect.action, effect.args)
 
 
 def _known_as(service: str, action: str, args: dict[str, Any]) -> str:
-    facts = {name: value for name, value in args.items() if name != "note"}
-    return f"{service}.{action} {json.dumps(facts, sort_keys=True)}"
+    return f"{service}.{action} {_facts(args)}"
+
+
+def _facts(args: dict[str, Any]) -> str:
+    return json.dumps({k: v for k, v in args.items() if k != "note"}, sort_keys=True)
+
+
+def _facts_of(name: str) -> str:
+    return name.split(" ", 1)[1]
 
 
 def _claim(name: str, summary: str, check: Callable[[History], Iterator[Violation]]) -> Invariant:
@@ -158,6 +205,7 @@ def _claim(name: str, summary: str, check: Callable[[History], Iterator[Violatio
 RESUMES = _claim("resumes", "goes on to the end after any crash", resumes)
 EFFECTS_KEPT = _claim("effects-kept", "no effect is lost", effects_kept)
 EFFECTS_ONCE = _claim("effects-once", "no effect is doubled", effects_once)
+SURFACED = _claim("surfaced", "an unknown outcome is told, not guessed", surfaced)
 SAME_ANSWER = _claim("same-answer", "the answer is the one without a crash", same_answer)
 MODEL_ONCE = _claim("model-once", "finished model calls are not paid again", model_once)
 NO_ORPHAN = _claim("no-orphan", "no tool call without its result reaches the model", no_orphan)

@@ -29,7 +29,9 @@ _FILES = {
     "openai-agents-advanced-sqlite": "openai_agents.py:AdvancedSqlite",
     "openai-agents-sqlite": "openai_agents.py:Sqlite",
     "pydantic-graph-file": "pydantic_graph_file.py:FilePersistence",
+    "reference-agent": "reference_agents.py:Sqlite",
     "reference-agent-files": "reference_stores.py:Files",
+    "reference-agent-on-files": "reference_agents.py:Files",
     "reference-agent-sqlite": "reference_stores.py:Sqlite",
     "strands-file": "strands_file.py:File",
 }

@@ -1,0 +1,145 @@
+"""The claims about agents, each in three directions: broken, held, and nothing to judge."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chaoskit.model import (
+    Ack,
+    Born,
+    Crashed,
+    Effect,
+    Ended,
+    Event,
+    History,
+    Invariant,
+    Kill,
+    NothingToJudge,
+    PersistPoint,
+    Probe,
+)
+from invariants.claims import agents
+
+pytestmark = pytest.mark.requirement("C4")
+
+CRASH = Crashed(0, 1, Kill(PersistPoint("write", 1), "after"))
+CRASHED_AGAIN = Crashed(1, 1, Kill(PersistPoint("write", 1), "after"))
+BIRTH = Born(1)
+MEANT = Probe(0, 0, "meant", {"effects": [["mail", "send", {"to": "x"}]]})
+
+
+def effect(life: int = 0, *, applied: bool = True, **args: Any) -> Effect:
+    return Effect(life, 0, "mail", "send", {"to": "x", **args}, None, applied)
+
+
+def asked(turn: int, life: int = 0, *orphans: str) -> Probe:
+    return Probe(life, 0, "asked", {"turn": turn, "orphans": list(orphans)})
+
+
+def end(answer: str = "done", life: int = 1) -> Probe:
+    return Probe(life, 0, "end", {"answer": answer})
+
+
+def surfaced(life: int = 1, **args: Any) -> Ack:
+    return Ack(life, 0, "surfaced", {"call": "call_1", "args": {"to": "x", **args}})
+
+
+def raced() -> Probe:
+    return Probe(0, 0, "raced", {"resumers": 2, "refused": 0})
+
+
+def forked(same: bool) -> Probe:
+    return Probe(0, 0, "forked", {"one": "[1]", "other": "[1]" if same else "[2]", "same": same})
+
+
+def recovered(**facts: Any) -> Probe:
+    return Probe(1, 0, "recovered", facts)
+
+
+BROKEN: list[tuple[Invariant, list[Event], str]] = [
+    (agents.RESUMES, [CRASH, BIRTH, Ended(1, "failed", "Trace\nOSError: no")], "stuck"),
+    (agents.RESUMES, [CRASH, BIRTH, Ended(1, "hung", "did not finish")], "stuck"),
+    (agents.EFFECTS_KEPT, [MEANT, CRASH, BIRTH, end()], "lost"),
+    (agents.EFFECTS_KEPT, [MEANT, CRASH, BIRTH, surfaced(cc="y"), end()], "lost"),
+    (agents.EFFECTS_ONCE, [MEANT, effect(), CRASH, BIRTH, effect(1)], "doubled"),
+    (agents.EFFECTS_ONCE, [MEANT, effect(), CRASH, BIRTH, effect(1, note="reworded")], "doubled"),
+    (agents.EFFECTS_ONCE, [MEANT, effect(cc="y")], "unasked"),
+    (agents.SURFACED, [asked(1), effect(), CRASH, BIRTH, effect(1)], "guessed"),
+    (agents.SURFACED, [asked(1), effect(), CRASH, BIRTH, effect(1, note="reworded")], "guessed"),
+    (agents.SURFACED, [effect(), CRASH, BIRTH, surfaced(), effect(1)], "guessed"),
+    (agents.SAME_ANSWER, [CRASH, BIRTH, end("another")], "other"),
+    (agents.MODEL_ONCE, [asked(1), effect(), CRASH, BIRTH, asked(1, 1)], "repeated"),
+    # Acted upon by a life that had not asked for it itself.
+    (
+        agents.MODEL_ONCE,
+        [asked(1), CRASH, BIRTH, effect(1), CRASHED_AGAIN, Born(2), asked(1, 2)],
+        "repeated",
+    ),
+    (agents.NO_ORPHAN, [asked(1), CRASH, BIRTH, asked(2, 1, "call_1")], "orphan"),
+    (agents.VALID, [CRASH, BIRTH, recovered(valid=False, trouble="ValueError: no")], "refused"),
+    (agents.CONSUME_ONCE, [effect(), effect(), raced()], "doubled"),
+    (agents.CONSUME_ONCE, [raced()], "lost"),
+    (agents.FORK, [forked(same=False)], "differs"),
+]
+
+HELD: list[tuple[Invariant, list[Event]]] = [
+    (agents.RESUMES, [CRASH, BIRTH, Ended(1, "completed")]),
+    (agents.EFFECTS_KEPT, [MEANT, CRASH, BIRTH, effect(1, note="reworded"), end()]),
+    (agents.EFFECTS_KEPT, [MEANT, CRASH, BIRTH, surfaced(note="reworded"), end()]),
+    (agents.EFFECTS_ONCE, [MEANT, effect(), CRASH, BIRTH, effect(1, applied=False)]),
+    (agents.SURFACED, [effect(), CRASH, BIRTH, surfaced()]),
+    (agents.SURFACED, [CRASH, BIRTH, surfaced()]),
+    (agents.SURFACED, [effect(), CRASH, BIRTH, effect(1, applied=False)]),
+    (agents.SAME_ANSWER, [CRASH, BIRTH, end()]),
+    # Nothing had come of it: to ask again costs money, and nothing else.
+    (agents.MODEL_ONCE, [asked(1), CRASH, BIRTH, asked(1, 1)]),
+    (agents.MODEL_ONCE, [asked(1), effect(), asked(2), CRASH, BIRTH, asked(2, 1)]),
+    # Life 1 redid turn 1 without asking; of turn 2 nothing came before it crashed, too.
+    (
+        agents.MODEL_ONCE,
+        [asked(1), effect(), CRASH, BIRTH, effect(1), asked(2, 1), CRASHED_AGAIN, asked(2, 2)],
+    ),
+    (agents.NO_ORPHAN, [asked(1), CRASH, BIRTH, asked(2, 1)]),
+    (agents.VALID, [CRASH, BIRTH, recovered(valid=True)]),
+    (agents.CONSUME_ONCE, [effect(), raced()]),
+    (agents.FORK, [forked(same=True)]),
+]
+
+NOTHING: list[tuple[Invariant, list[Event]]] = [
+    (agents.RESUMES, [Ended(0, "failed", "without any crash")]),
+    (agents.RESUMES, [CRASH, BIRTH, Ended(1, "died", "signal SIGSEGV")]),
+    (agents.EFFECTS_KEPT, [MEANT, CRASH, BIRTH]),
+    (agents.EFFECTS_ONCE, [MEANT, CRASH, BIRTH]),
+    (agents.SURFACED, [effect(), asked(2), CRASH, BIRTH, end()]),
+    (agents.SURFACED, [effect(), CRASH, BIRTH, asked(2, 1), end()]),  # its result was kept
+    (agents.SURFACED, [effect(), asked(2), CRASH, BIRTH, effect(1)]),  # effects-once has it
+    (agents.SAME_ANSWER, [CRASH, BIRTH]),
+    (agents.MODEL_ONCE, [asked(1), effect(), asked(2)]),
+    (agents.MODEL_ONCE, [CRASH, BIRTH]),
+    (agents.NO_ORPHAN, [asked(1), asked(2)]),
+    (agents.VALID, [CRASH, BIRTH, recovered()]),
+    (agents.CONSUME_ONCE, [effect(), effect()]),
+    (agents.FORK, [effect()]),
+]
+
+
+@pytest.mark.parametrize(("claim", "events", "kind"), BROKEN)
+def test_it_is_broken(claim: Invariant, events: list[Event], kind: str) -> None:
+    assert [violation.kind for violation in claim.check(history_of(events))] == [kind]
+
+
+@pytest.mark.parametrize(("claim", "events"), HELD)
+def test_it_holds(claim: Invariant, events: list[Event]) -> None:
+    assert not list(claim.check(history_of(events)))
+
+
+@pytest.mark.parametrize(("claim", "events"), NOTHING)
+def test_there_is_nothing_to_judge(claim: Invariant, events: list[Event]) -> None:
+    with pytest.raises(NothingToJudge):
+        list(claim.check(history_of(events)))
+
+
+def history_of(events: list[Event]) -> History:
+    return History(tuple(events), (end(life=0),))
