@@ -103,7 +103,8 @@ def progress_line(so_far: SoFar) -> str:
     planned = f" of {so_far.planned}" if so_far.planned is not None else ""
     speed = so_far.runs / so_far.seconds if so_far.seconds else 0
     findings = f"{so_far.findings} finding{'s' * (so_far.findings != 1)}"
-    return f"{so_far.runs}{planned} runs, {speed:.0f}/s, {so_far.covered} kinds of points covered, {findings}"
+    covered = f"{so_far.covered} kinds of points covered"
+    return f"{so_far.runs}{planned} runs, {speed:.0f}/s, {covered}, {findings}"
 
 
 def _asked(witness: Witness) -> Iterator[str]:

@@ -30,15 +30,19 @@ def links_late() -> None:
 
         async def link() -> None:
             await asyncio.sleep(1)
-            known = self.state.children, self.state.parents
-            self.state.children, self.state.parents = {}, {}  # what it adds is there already
             await sound(self, change)
-            self.state.children, self.state.parents = known
 
         late.add(asyncio.create_task(link()))
         return True
 
+    add = State.add
+
+    def add_once(self: State, change: Any) -> None:
+        if not (isinstance(change, Linked) and change.agent_id in self.parents):
+            add(self, change)
+
     replace(Journal, "write", write)
+    replace(State, "add", add_once)
 
 
 def marks_before_delivery() -> None:

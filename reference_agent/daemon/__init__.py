@@ -40,6 +40,15 @@ A question from A to B, and what a crash at each place leaves to do:
     |            | message.delivered (the question)                     A is woken, handles the reply
     |<--reply----| inference, send.completed, message.delivered         A asks again by id, is answered
 
+The six places where the seed of this design wants it killed, and the points that they are:
+
+    after create() but before writing the session record          session.created, after
+    after writing the session record but before the first send()  session.recorded, after
+    after send() completes but before delivering the reply         send.completed, after
+    after enqueueing a message but before marking it delivered      message.enqueued, after
+    after writing the tree link but before returning success        tree.linked, after
+    mid-inference                      inference, before; every point that another agent passes meanwhile
+
 What was open, and is decided:
 
 - *Who is resumed after a crash?* Roots that were ACTIVE, by a message, the recovery prompt
