@@ -54,7 +54,7 @@ def kinds(draw: random.Random, agents: int) -> list[str]:
     """What happens, in order: most spawns early; stops late, or there would be nobody left."""
     some = 1 + agents // 10
     found = ["spawn"] * (agents - 1) + ["poison"] * some
-    found += draw.choices(list(KINDS), list(KINDS.values()), k=2 * agents)
+    found += draw.choices(list(KINDS), list(KINDS.values()), k=4 + 3 * agents // 2)
     draw.shuffle(found)
     found.sort(key=lambda kind: kind != "spawn" or draw.random() < 0.3)
     for kind in ["stop", "race"] * some:

@@ -11,7 +11,7 @@ from msgspec.structs import replace as changed
 from reference_agent.daemon import recovery, tree
 from reference_agent.daemon.delivery import Delivery
 from reference_agent.daemon.journal import Journal
-from reference_agent.daemon.provider import POISON
+from reference_agent.daemon.provider import POISON, ProviderSession
 from reference_agent.daemon.records import DELIVERED, Linked, Message, Settled, Suspended
 from reference_agent.daemon.state import State
 from scenarios.mutations import replace
@@ -30,35 +30,35 @@ def links_late() -> None:
 
         async def link() -> None:
             await asyncio.sleep(1)
-            known = self.state.children, self.state.parents
-            self.state.children, self.state.parents = {}, {}  # what it adds is there already
             await sound(self, change)
-            self.state.children, self.state.parents = known
 
         late.add(asyncio.create_task(link()))
         return True
 
+    add = State.add
+
+    def add_once(self: State, change: Any) -> None:
+        if not (isinstance(change, Linked) and change.agent_id in self.parents):
+            add(self, change)
+
     replace(Journal, "write", write)
+    replace(State, "add", add_once)
 
 
 def marks_before_delivery() -> None:
     """Not questions, whose loss would keep the asker waiting, nor poison, whose failures are counted."""
-    sound = Delivery._take_turn
+    sound = Delivery._turn
 
-    async def take_turn(self: Delivery, message: Message) -> None:
-        state, receiver = self._journal.state, message.receiver
+    async def turn(self: Delivery, session: ProviderSession, message: Message) -> None:
         if message.wants_reply or message.content.startswith(POISON):
-            return await sound(self, message)
+            return await sound(self, session, message)
         await self._journal.write(Settled(message.message_id, DELIVERED))
-        while state.agents[receiver].handled != message.message_id:
-            if tree.is_stopped(state, receiver):
-                break
-            await sound(self, message)
+        await sound(self, session, message)
         for news in self._waiting.pop(message.message_id, ()):  # it may be a reply
             news.set_result(None)
         return None
 
-    replace(Delivery, "_take_turn", take_turn)
+    replace(Delivery, "_turn", turn)
 
 
 def stays_active() -> None:

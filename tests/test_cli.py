@@ -186,6 +186,17 @@ def test_the_points_of_a_scenario_are_listed(chaoskit):
     assert result.stdout == "append  3 times\n"
 
 
+@pytest.mark.requirement("S5")
+@pytest.mark.parametrize("store", ["sqlite", "files"])
+def test_the_six_crash_points_of_the_daemon_are_listed_under_their_names(chaoskit, store):
+    listed = chaoskit("list", "points", "tree", "--store", store).stdout
+    names = {line.split()[0] for line in listed.splitlines()}
+    assert names >= {
+        "session.created", "session.recorded", "tree.linked",
+        "inference", "send.completed", "message.enqueued",
+    }  # fmt: skip
+
+
 def test_a_saved_result_is_rendered_again(chaoskit, tmp_path):
     first = chaoskit("run", f"{TARGETS}:FAILING", "--jobs", "1")
     (saved,) = (tmp_path / ".chaoskit").iterdir()

@@ -23,8 +23,10 @@ D5  A reply is a message like any other, with an id made from that of its questi
 D6  A mailbox has a bound, and a question reserves a place for its reply. Beyond it the sender is refused
     (`MailboxFull`). It does not wait: two agents that wait for each other would do so for ever, and an
     agent that is told can decide. Memory holds the undelivered, the last 1,000 and the agents.
-D7  A message whose turn fails three times is set aside; the count is durable. Other agents, and the
-    messages behind it, go on.
+D7  A message whose turn fails five times is set aside and reported; other agents, and the messages behind
+    it, go on. A try is counted durably before it begins, so that this is also true of a message that ends
+    the whole daemon each time. Those that were under way with it are innocent: from the third try on, such
+    suspects have their turns one by one, so that only the one that ends the daemon is counted again.
 D8  Recovery is linear in the agents and what is undelivered, not in what was ever sent: SQLite has an
     index of the undelivered; on files the log goes on in a new segment that begins with all that counts.
 
@@ -33,12 +35,22 @@ A question from A to B, and what a crash at each place leaves to do:
     A            daemon                          B's provider           after a crash here
     |--send----->| message.enqueued                                     never acknowledged, or (below)
     |<--id-------|                                                      B is woken, handles it
+    |            | message.tried                                        the same, once less
     |            |--- inference ----------------------->|               the same: the turn is lost
     |            |<-- what B says ----------------------|               the same
     |            | send.completed (blob, id, reply)                     recovery writes the reply, without B
     |            | message.enqueued (the reply)                         recovery marks the question
     |            | message.delivered (the question)                     A is woken, handles the reply
     |<--reply----| inference, send.completed, message.delivered         A asks again by id, is answered
+
+The six places where the seed of this design wants it killed, and the points that they are:
+
+    after create() but before writing the session record          session.created, after
+    after writing the session record but before the first send()  session.recorded, after
+    after send() completes but before delivering the reply         send.completed, after
+    after enqueueing a message but before marking it delivered      message.enqueued, after
+    after writing the tree link but before returning success        tree.linked, after
+    mid-inference                      inference, before; every point that another agent passes meanwhile
 
 What was open, and is decided:
 
@@ -49,8 +61,9 @@ What was open, and is decided:
   the crash, or by `resume`.
 - *B replied, but A never got it?* B's reply is durable with B's turn, so nobody is asked to repeat
   anything: it is delivered after recovery, once.
-- *What is lost?* A turn that was under way (the message is handled by another), and a message that stops
-  the whole daemon each time is not recognised as poison: only failures that the daemon survives count.
+- *What is lost?* A turn that was under way: the message is handled by another. Who is killed five times in
+  the middle of the same turn, whatever the reason, finds its message set aside: nobody can tell that from
+  a message that kills.
 
 Who does what:
 

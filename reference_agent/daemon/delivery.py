@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from contextlib import nullcontext
 
 from reference_agent.daemon import mailbox, tree
 from reference_agent.daemon.journal import Journal, Refused
@@ -19,9 +20,9 @@ from reference_agent.daemon.records import (
     DELIVERED,
     OUTSIDE,
     Enqueued,
-    Failed,
     Message,
     Settled,
+    Tried,
     TurnSaved,
     reply_id,
 )
@@ -41,6 +42,7 @@ class Delivery:
         self._lives = lives
         self._limits = limits
         self._workers: dict[str, asyncio.Task[None]] = {}
+        self._suspects = asyncio.Lock()
         self._waiting: defaultdict[str, list[asyncio.Future[None]]] = defaultdict(list)
 
     def kick(self, agent: str) -> None:
@@ -110,7 +112,7 @@ class Delivery:
     async def _advance(self, message: Message) -> None:
         fate = mailbox.fate(self._journal.state, message, self._limits)
         if fate is None:
-            await self._take_turn(message)
+            await self._try(message)
             return
         if fate.is_failure:
             log.warning("message.set_aside", message_id=message.message_id, reason=fate.outcome)
@@ -122,20 +124,30 @@ class Delivery:
             if not news.done():
                 news.set_result(None)
 
-    async def _take_turn(self, message: Message) -> None:
+    async def _try(self, message: Message) -> None:
+        """Counted first. Suspects go one by one: if the daemon ends, only one of them is to blame (D7)."""
+        alone = message.tries >= self._limits.suspect
+        async with self._suspects if alone else nullcontext():
+            change = Tried(message.message_id, message.tries + 1)
+            await self._journal.write(change)
+            if not await self._take_turn(message):
+                await self._journal.write(Tried(message.message_id, message.tries))
+
+    async def _take_turn(self, message: Message) -> bool:
+        """Whether it came to anything, be it a failure."""
         agent = message.receiver
         try:
             await self._lives.wake(agent)
             async with self._lives.turns[agent]:
                 session = self._lives.session(agent)
-                if session is not None:  # else it was suspended or stopped just now
-                    await self._turn(session, message)
+                if session is None:  # it was suspended or stopped just now
+                    return False
+                await self._turn(session, message)
         except Refused:
             pass  # stopped: that decides the message
         except AgentFailed as error:
             log.warning("message.failed", message_id=message.message_id, reason=str(error))
-            change = Failed(message.message_id, message.tries + 1)
-            await self._journal.write(change, lambda: not self._is_stopped(agent))
+        return True
 
     async def _turn(self, session: ProviderSession, message: Message) -> None:
         agent = message.receiver

@@ -11,7 +11,10 @@ from reference_agent.daemon.state import State
 
 class Limits(msgspec.Struct, frozen=True):
     mailbox: int = 100  # messages that may wait for one agent, with the replies it waits for (D6)
-    tries: int = 3  # turns that may fail over one message (D7)
+    # Turns that may fail over one message, or never end because the process does (D7). More than three:
+    # whoever is killed three times in a row need not be the one who is to blame for it.
+    tries: int = 5
+    suspect: int = 2  # after so many, its next turn begins when no other suspect has one
 
 
 class Fate(msgspec.Struct, frozen=True):
@@ -48,7 +51,8 @@ def fate(state: State, message: Message, limits: Limits) -> Fate | None:
     if tree.is_stopped(state, message.receiver):
         return Fate("stopped", f"{message.receiver} is stopped")
     if message.tries >= limits.tries:
-        return Fate("poison", f"{message.receiver} failed {message.tries} times over this message")
+        said = f"{message.receiver} failed {message.tries} times over this message, or was never heard of"
+        return Fate("poison", said)
     return None
 
 

@@ -84,7 +84,9 @@ class Enqueued(Change, frozen=True, tag="message.enqueued"):
     message: Message
 
 
-class Failed(Change, frozen=True, tag="message.failed"):
+class Tried(Change, frozen=True, tag="message.tried"):
+    """Written before the turn: one that ends the process has been counted (D7)."""
+
     message_id: str
     tries: int
 
@@ -104,7 +106,7 @@ class Remembered(Change, frozen=True, tag="message.remembered"):
 
 
 Simple = (
-    Recorded | Removed | Linked | TurnSaved | Suspended | Resumed | Stopped | Enqueued | Failed | Settled
+    Recorded | Removed | Linked | TurnSaved | Suspended | Resumed | Stopped | Enqueued | Tried | Settled
     | Remembered
 )  # fmt: skip
 

@@ -22,15 +22,19 @@ from reference_agent.daemon.journal import Journal
 from reference_agent.daemon.mailbox import Limits
 from reference_agent.daemon.records import (
     DAEMON,
+    DELIVERED,
     OUTSIDE,
     Enqueued,
     Message,
     Removed,
+    Settled,
     Simple,
     Suspended,
 )
 from reference_agent.daemon.state import State
+from reference_agent.logs import get_logger
 
+log = get_logger(__name__)
 PROMPT = (
     "The daemon stopped without warning and was started again. Your conversation is complete up to your"
     " last finished turn; a turn that was under way is lost. Messages that nobody has handled are delivered"
@@ -46,6 +50,8 @@ async def recover(journal: Journal, boot: str, limits: Limits) -> list[Simple]:
     for change in due(journal.state, boot, limits):
         await journal.write(change)
         written.append(change)
+        if isinstance(change, Settled) and change.outcome != DELIVERED:
+            log.warning("message.set_aside", message_id=change.message_id, reason=change.outcome)
     return written
 
 

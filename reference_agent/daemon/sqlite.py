@@ -142,7 +142,7 @@ def statement_of(change: AnyChange) -> tuple[Any, ...]:  # noqa: PLR0911 - one f
         case records.Enqueued(message):
             return (f"INSERT INTO messages ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                     *msgspec.structs.astuple(message))  # fmt: skip
-        case records.Failed(message_id, tries):
+        case records.Tried(message_id, tries):
             return ("UPDATE messages SET tries = ? WHERE message_id = ? AND outcome IS NULL",
                     tries, message_id)  # fmt: skip
         case records.Settled(message_id, outcome):

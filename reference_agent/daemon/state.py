@@ -53,7 +53,7 @@ class State:
                 self._keep(message)
                 if message.wants_reply:
                     self.asking[message.sender] += 1
-            case records.Failed(message_id, tries):
+            case records.Tried(message_id, tries):
                 self._keep(replace(self.undelivered[message_id], tries=tries))
             case records.Settled(message_id, outcome):
                 self._settle(message_id, outcome)

@@ -1,21 +1,27 @@
 """The daemon and its tree of agents, on both stores, and what breaks it."""
 
+import subprocess
+import sys
+from contextlib import contextmanager
+
 import pytest
 
 from chaoskit import registry
+from chaoskit.bench import open_bench
+from chaoskit.model import Schedule
+from chaoskit.settings import Settings
 from tests.stress.helpers import assert_met_again
 
 pytestmark = pytest.mark.stress
 
 STORES = ["sqlite", "files"]
-PARTS = {"wakes-without-parent": 2}  # how much of a sweep is enough: few crashes show this one
 BROKEN = {mutant.name: mutant.breaks for mutant in registry.scenario("tree").mutants}
 
 
 @pytest.mark.requirement("S5", "S6")
 @pytest.mark.parametrize("store", STORES)
 def test_killed_before_and_after_every_point(chaos, store):
-    outcome = chaos.run("tree", store=store, seed=1, shard=(0, 2))
+    outcome = chaos.run("tree", store=store, seed=1, shard=(0, 4))
     outcome.assert_holds()
     assert outcome.result.missed == 0
 
@@ -45,10 +51,46 @@ def test_crashes_at_system_calls(chaos, store):
     assert outcome.result.missed == 0
 
 
-@pytest.mark.requirement("C2", "S6")
+@pytest.mark.requirement("S7", "S8")
+@pytest.mark.parametrize(("store", "agents"), [("sqlite", 10), ("files", 10), ("files", 30)])
+def test_a_bounded_fuzz(chaos, store, agents):
+    outcome = chaos.run("tree", store=store, plan="sample", agents=agents, runs=400 // agents)
+    outcome.assert_holds()
+    assert outcome.result.missed == 0
+
+
+@contextmanager
+def busy_core():
+    """Somebody else computes all the time."""
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as somebody:
+        try:
+            yield
+        finally:
+            somebody.kill()
+
+
+@pytest.mark.requirement("S7")
+@pytest.mark.parametrize("store", STORES)
+def test_one_seed_gives_the_same_operations_50_times_also_beside_a_busy_core(store):
+    settings = Settings(
+        scenario="tests.stress.written:SCENARIO", store=store, agents=8, mutant="written", seed=5
+    )
+    seen = set()
+    with open_bench(settings) as (bench, _), busy_core():
+        workload = bench.workload()
+        for _ in range(50):
+            run, directory = bench.run(Schedule(), workload)
+            written = (directory / "written").read_bytes()
+            seen.add((written, str(run.traces), str(run.history)))
+    assert len(seen) == 1
+    assert written.count(b"\n") > 80
+
+
+@pytest.mark.requirement("C2", "S6", "S7")
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("name", BROKEN)
 def test_each_mutant_is_caught_by_the_invariant_meant_for_it(chaos, name, store):
-    caught = chaos.run("tree", mutant=name, store=store, seed=1, shard=(0, PARTS.get(name, 8)))
+    fuzz = {"plan": "sample", "agents": 6, "until_violation": True, "runs": 100}
+    caught = chaos.run("tree", mutant=name, store=store, seed=1, **fuzz)
     caught.assert_violates(BROKEN[name])
-    assert_met_again(caught.result.witnesses[0])
+    assert_met_again(caught.result.witnesses[0], times=5)

@@ -96,7 +96,7 @@ class Home:
                 await daemon.start()
             yield daemon
 
-    def run(self, act, *, start=True):
+    def run(self, act, *, start=True, order=None):
         """`act(daemon)`, in a life of its own; what it returns."""
         answer = []
 
@@ -106,7 +106,7 @@ class Home:
             async with self.daemon(start=start) as daemon:
                 answer.append(await act(daemon))
 
-        inloop.run(main())
+        inloop.run(main(), order)
         return answer[0]
 
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +17,7 @@ from reference_agent.daemon.journal import Refused
 from reference_agent.daemon.recovery import PROMPT, prompt
 from reference_agent.daemon.sqlite import UNDELIVERED
 from reference_agent.log import DamagedLog
+from tests.agent.daemon.deadly import DEAD
 from tests.agent.daemon.helpers import (
     MEMORY,
     SCRIPTED,
@@ -309,3 +312,38 @@ def test_the_log_only_grows(tmp_path):
         assert [json.loads(line)["seq"] for line in content.splitlines()] == list(
             range(1, content.count(b"\n") + 1)
         )
+
+
+def lives_of_a_deadly_daemon(directory, store, broken="nobody"):
+    """How many it takes until one of them ends in peace, and what that one says."""
+    for life in range(1, 20):
+        command = [sys.executable, "-m", "tests.agent.daemon.deadly", str(directory), store]
+        command += [str(life), broken]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        if ended.returncode == 0:
+            aside, blobs = json.loads(ended.stdout)
+            turns = {a: [t["message_id"] for t in json.loads(b)["turns"]] for a, b in blobs.items()}
+            return life, aside, turns
+        assert (ended.returncode, ended.stderr) == (DEAD, "")
+    raise AssertionError("it never does")
+
+
+@pytest.mark.requirement("S3")
+@pytest.mark.parametrize("store", STORES)
+def test_a_message_that_ends_the_whole_daemon_is_set_aside_and_those_beside_it_are_not(
+    tmp_path, store
+):
+    """Five real deaths, each with everybody in the middle of a turn."""
+    lives, aside, turns = lives_of_a_deadly_daemon(tmp_path, store)
+    assert (lives, aside) == (6, {"mb": "poison"})
+    for agent in "acde":
+        assert turns[agent].count(f"m{agent}") == 1
+    assert "mb" not in turns["b"]
+
+
+@pytest.mark.requirement("S1", "S3")
+def test_a_session_that_ends_the_daemon_when_it_is_restored_does_not_do_so_for_ever(tmp_path):
+    _, aside, turns = lives_of_a_deadly_daemon(tmp_path, "sqlite", broken="d")
+    assert (aside.pop("mb"), aside.pop("md")) == ("poison", "poison")
+    assert set(aside.values()) <= {"poison"}  # the prompts that were to wake d
+    assert all(turns[agent].count(f"m{agent}") == 1 for agent in "ace")

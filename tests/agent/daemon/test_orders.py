@@ -1,0 +1,74 @@
+"""Which order things happen in is decided by the seed: another one, another order; the same, the same."""
+
+import asyncio
+import random
+
+import pytest
+
+from scenarios import inloop
+from tests.agent.daemon.helpers import SCRIPTED, STORES, Home, watched
+
+pytestmark = pytest.mark.requirement("S7")
+
+
+def order_of_steps(seed):
+    """Who of five takes each of three steps, where each time all five are ready at once."""
+    taken = []
+
+    async def walk(name):
+        for _ in range(3):
+            taken.append(name)
+            await asyncio.sleep(0)
+
+    async def main():
+        await asyncio.gather(*map(walk, range(5)))
+
+    inloop.run(main(), None if seed is None else random.Random(seed))
+    return taken
+
+
+def test_without_a_seed_tasks_go_on_in_the_order_in_which_they_came():
+    assert order_of_steps(None) == [0, 1, 2, 3, 4] * 3
+
+
+def test_with_a_seed_the_order_of_ready_tasks_is_the_seeds():
+    orders = [tuple(order_of_steps(seed)) for seed in range(20)]
+    assert orders == [tuple(order_of_steps(seed)) for seed in range(20)]
+    assert len(set(orders)) == 20
+    for order in orders:  # still one step each, before anybody takes the next
+        assert [sorted(order[n : n + 5]) for n in (0, 5, 10)] == [[0, 1, 2, 3, 4]] * 3
+
+
+def test_callbacks_that_are_no_steps_of_tasks_keep_their_order():
+    called = []
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        tasks = []
+        for number in range(50):
+            loop.call_soon(called.append, number)
+            tasks.append(asyncio.ensure_future(asyncio.sleep(0)))
+        await asyncio.gather(*tasks)
+
+    inloop.run(main(), random.Random(1))
+    assert called == list(range(50))
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_the_daemon_persists_in_an_order_that_the_seed_decides(tmp_path, store):
+    """The same operations at the same time; nothing but the order of ready tasks is drawn."""
+
+    def passed(seed, number):
+        home = Home(tmp_path / f"{store}-{seed}-{number}", store)
+
+        async def act(daemon):
+            await asyncio.gather(*(daemon.spawn(f"a{n}", **SCRIPTED) for n in range(4)))
+            await asyncio.gather(*(daemon.ask("a0", "hello", message_id=f"m{n}") for n in range(4)))
+            return [str(message) for message, _ in daemon.state.settled.values()]
+
+        with watched() as points:
+            return home.run(act, order=random.Random(seed)), points.passed
+
+    first = [passed(seed, 1) for seed in range(6)]
+    assert first == [passed(seed, 2) for seed in range(6)]
+    assert len(set(map(str, first))) > 1
