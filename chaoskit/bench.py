@@ -204,13 +204,18 @@ def open_bench(settings: Settings) -> Iterator[tuple[Bench, Workspace]]:
             raise CannotTest(f"the target cannot be started: {error}") from None
 
 
+NO_POINTS = (
+    "its run without faults passed no persist point: expected "
+    'sys.audit("persist.point", name, "before" or "after") around each durable change, '
+    "or --points syscalls"
+)
 DIFFERS = (
     "two runs with the same seed and without faults differ: "
     "the target takes time, ids or randomness from outside its seed"
 )
 
 
-def undisturbed(bench: Bench) -> tuple[Outcome, Workload]:
+def undisturbed(bench: Bench, *, needs_points: bool = True) -> tuple[Outcome, Workload]:
     """What there is to say about the run without faults, and the workload that knows of it.
 
     Done twice: if it is not the same twice, no comparison means anything.
@@ -218,6 +223,8 @@ def undisturbed(bench: Bench) -> tuple[Outcome, Workload]:
     workload = bench.workload()
     first, directory = bench.run(Schedule(), workload)
     _check_completed(first, directory)
+    if needs_points and not first.traces[0]:
+        raise CannotTest(NO_POINTS)
     second, _ = bench.run(Schedule(), workload)
     if (first.history, first.traces) != (second.history, second.traces):
         raise CannotTest(DIFFERS)
@@ -248,9 +255,3 @@ def _check_completed(run: Run, directory: Path) -> None:
         raise CannotTest(f"its run without faults {end.how}: {end.detail.strip()}\n{said}".strip())
     if run.doubts:
         raise CannotTest(f"its run without faults is in doubt: {'; '.join(run.doubts)}")
-    if not run.traces[0]:
-        raise CannotTest(
-            "its run without faults passed no persist point: expected "
-            'sys.audit("persist.point", name, "before" or "after") around each durable change, '
-            "or --points syscalls"
-        )

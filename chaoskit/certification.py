@@ -124,18 +124,32 @@ class _Examination:
         settings = self._wanted.settings(variant)
         with open_bench(settings) as (bench, workspace):
             self._say(f"recording a run{' with a fickle model' if variant else ''}")
-            baseline, workload = undisturbed(bench)
+            baseline, workload = undisturbed(bench, needs_points=False)
             recording = bench.record(workload)
             self._recording = self._recording or recording
             counter = Counter(
                 settings, [i.name for i in bench.invariants], tier=_tier(recording.events)
             )
             counter.add(baseline)
+            if not recording.trace.ops:
+                self._kill_between_changes(settings)
+                return
             with closing(Pool(settings, workspace, bench, workload, recording)) as pool:
                 for outcome in self._outcomes(pool, baseline):
                     counter.add(outcome)
             self._say("confirming what was found")
             confirm_all(counter, bench, recording, workload)
+            self._results.append(counter.result(0))
+
+    def _kill_between_changes(self, settings: Settings) -> None:
+        """For a store that keeps nothing on disk: real kills before and after each change."""
+        named = msgspec.structs.replace(settings, points="named")
+        with open_bench(named) as (bench, _):
+            baseline, workload = undisturbed(bench)
+            counter = Counter(named, [i.name for i in bench.invariants])
+            counter.add(baseline)
+            for firing in self._in_time(baseline.last_trace):
+                counter.add(bench.judge(Schedule((Kill(firing.point, firing.when),)), workload))
             self._results.append(counter.result(0))
 
     def _outcomes(self, pool: Pool, baseline: Outcome) -> Iterator[Outcome]:

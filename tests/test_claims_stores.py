@@ -16,6 +16,7 @@ from chaoskit.model import (
     Struck,
 )
 from invariants.claims import stores
+from scenarios.certified import STORE_CLAIMS
 
 pytestmark = pytest.mark.requirement("C4")
 
@@ -61,84 +62,84 @@ def told():
     return Told()
 
 
-@pytest.mark.parametrize(
-    ("claim", "history", "kinds"),
-    [
-        (stores.DURABLE, told().change(1).crash().look(load=None), ["lost"]),
-        (stores.DURABLE, told().change(1).change(2).crash().look(load=[1]), ["lost"]),
-        (stores.DURABLE, told().change(1).crash().look(load=[1]), []),
-        (stores.DURABLE, told().change(1).change(2, acked=False).crash().look(load=[1]), []),
-        (stores.DURABLE, told().change(1).change(2, acked=False).crash().look(load=[2]), []),
-        (
-            stores.DURABLE,
-            told().change(1).change(2).crash().look(load=[2], history=[[2]]),
-            ["lost"],
-        ),
-        (
-            stores.DURABLE,
-            told().change(1).change(1, do="delete").crash().look(load=[1]),
-            ["returned"],
-        ),
-        (stores.DURABLE, told().change(1).change(1, do="delete").crash().look(load=None), []),
-        # A save after the deletion that was cut short may be there.
-        (
-            stores.DURABLE,
-            told().change(1).change(1, do="delete").change(2, acked=False).crash().look(load=[2]),
-            [],
-        ),
-        (
-            stores.DURABLE,
-            told().change(1).change(1, do="delete", acked=False).crash().look(load=None),
-            [],
-        ),
-        # What is asked for after a look cannot be missing in it.
-        (
-            stores.DURABLE,
-            told().change(1).crash().look(load=[1]).change(2).look("end", load=[2]),
-            [],
-        ),
-        (stores.ATOMIC, told().change(1).crash().look(load="damaged: {'n'"), ["half"]),
-        (stores.ATOMIC, told().change(1).crash().look(load=[1]), []),
-        (stores.ATOMIC, told().change(1, do="append").crash().look(items=[[1, 0, 2]]), ["half"]),
-        (
-            stores.ATOMIC,
-            told().change(1, do="append").crash().look(items=[[1, 0, 2], [1, 1, 2]]),
-            [],
-        ),
-        (stores.PREFIX, told().change(1).change(2).crash().look(history=[[2], [1]]), ["reordered"]),
-        (stores.PREFIX, told().change(1).crash().look(history=[[1], [1]]), ["doubled"]),
-        (stores.PREFIX, told().change(1).crash().look(history=[[1], [7]]), ["unasked"]),
-        (stores.PREFIX, told().change(1).change(2).crash().look(history=[[1], [2]]), []),
-        (stores.IMMUTABLE, told().crash().look(history=["damaged: x", [2]]), ["changed"]),
-        (stores.IMMUTABLE, told().crash().look(history=[[1], [2]]), []),
-        (stores.ISOLATED, told().crash().look(load="of session b: save 3"), ["foreign"]),
-        (stores.ISOLATED, told().crash().look(load=None), []),
-        (stores.CONSISTENT, told().crash().look(records={"index": 1, "file": 2}), ["disagree"]),
-        (stores.CONSISTENT, told().crash().look(records={"index": 1, "file": 1}), []),
-        (stores.LOADABLE, told().change(1).crash().look(trouble="OSError: no"), ["closed"]),
-        (stores.LOADABLE, told().crash().look(load=None), []),
-        (stores.CONTINUES, told().crash().look().change(2, error="locked"), ["refused"]),
-        (stores.CONTINUES, told().crash().look().change(2), []),
-        (
-            stores.IDEMPOTENT,
-            told().change(1, acked=False).crash().change(1).look("end", history=[[1], [1]]),
-            ["doubled"],
-        ),
-        (
-            stores.IDEMPOTENT,
-            told().change(1, acked=False).crash().change(1).look("end", history=[[1]]),
-            [],
-        ),
-        (stores.FENCED, told().probe("zombie", before=2, late=3, load=[3]), ["overwritten"]),
-        (stores.FENCED, told().probe("zombie", before=2, late=3, load=[2]), []),
-        (stores.FENCED, told().probe("zombie", trouble="locked"), []),
-        (
-            stores.FENCED,
-            told().probe("zombie", before=2, late=3, items=[[1, 0, 1], [2, 0, 1], [3, 0, 1]]),
-            [],
-        ),
-    ],
-)
+EXAMPLES = [
+    (stores.DURABLE, told().change(1).crash().look(load=None), ["lost"]),
+    (stores.DURABLE, told().change(1).change(2).crash().look(load=[1]), ["lost"]),
+    (stores.DURABLE, told().change(1).crash().look(load=[1]), []),
+    (stores.DURABLE, told().change(1).change(2, acked=False).crash().look(load=[1]), []),
+    (stores.DURABLE, told().change(1).change(2, acked=False).crash().look(load=[2]), []),
+    (
+        stores.DURABLE,
+        told().change(1).change(2).crash().look(load=[2], history=[[2]]),
+        ["lost"],
+    ),
+    (
+        stores.DURABLE,
+        told().change(1).change(1, do="delete").crash().look(load=[1]),
+        ["returned"],
+    ),
+    (stores.DURABLE, told().change(1).change(1, do="delete").crash().look(load=None), []),
+    # A save after the deletion that was cut short may be there.
+    (
+        stores.DURABLE,
+        told().change(1).change(1, do="delete").change(2, acked=False).crash().look(load=[2]),
+        [],
+    ),
+    (
+        stores.DURABLE,
+        told().change(1).change(1, do="delete", acked=False).crash().look(load=None),
+        [],
+    ),
+    # What is asked for after a look cannot be missing in it.
+    (
+        stores.DURABLE,
+        told().change(1).crash().look(load=[1]).change(2).look("end", load=[2]),
+        [],
+    ),
+    (stores.ATOMIC, told().change(1).crash().look(load="damaged: {'n'"), ["half"]),
+    (stores.ATOMIC, told().change(1).crash().look(load=[1]), []),
+    (stores.ATOMIC, told().change(1, do="append").crash().look(items=[[1, 0, 2]]), ["half"]),
+    (
+        stores.ATOMIC,
+        told().change(1, do="append").crash().look(items=[[1, 0, 2], [1, 1, 2]]),
+        [],
+    ),
+    (stores.PREFIX, told().change(1).change(2).crash().look(history=[[2], [1]]), ["reordered"]),
+    (stores.PREFIX, told().change(1).crash().look(history=[[1], [1]]), ["doubled"]),
+    (stores.PREFIX, told().change(1).crash().look(history=[[1], [7]]), ["unasked"]),
+    (stores.PREFIX, told().change(1).change(2).crash().look(history=[[1], [2]]), []),
+    (stores.IMMUTABLE, told().crash().look(history=["damaged: x", [2]]), ["changed"]),
+    (stores.IMMUTABLE, told().crash().look(history=[[1], [2]]), []),
+    (stores.ISOLATED, told().crash().look(load="of session b: save 3"), ["foreign"]),
+    (stores.ISOLATED, told().crash().look(load=None), []),
+    (stores.CONSISTENT, told().crash().look(records={"index": 1, "file": 2}), ["disagree"]),
+    (stores.CONSISTENT, told().crash().look(records={"index": 1, "file": 1}), []),
+    (stores.LOADABLE, told().change(1).crash().look(trouble="OSError: no"), ["closed"]),
+    (stores.LOADABLE, told().crash().look(load=None), []),
+    (stores.CONTINUES, told().crash().look().change(2, error="locked"), ["refused"]),
+    (stores.CONTINUES, told().crash().look().change(2), []),
+    (
+        stores.IDEMPOTENT,
+        told().change(1, acked=False).crash().change(1).look("end", history=[[1], [1]]),
+        ["doubled"],
+    ),
+    (
+        stores.IDEMPOTENT,
+        told().change(1, acked=False).crash().change(1).look("end", history=[[1]]),
+        [],
+    ),
+    (stores.FENCED, told().probe("zombie", before=2, late=3, load=[3]), ["overwritten"]),
+    (stores.FENCED, told().probe("zombie", before=2, late=3, load=[2]), []),
+    (stores.FENCED, told().probe("zombie", trouble="locked"), []),
+    (
+        stores.FENCED,
+        told().probe("zombie", before=2, late=3, items=[[1, 0, 1], [2, 0, 1], [3, 0, 1]]),
+        [],
+    ),
+]
+
+
+@pytest.mark.parametrize(("claim", "history", "kinds"), EXAMPLES)
 def test_a_claim_and_what_breaks_it(claim, history, kinds):
     assert history.kinds(claim) == kinds
 
@@ -166,3 +167,8 @@ def test_a_save_that_fails_while_the_disk_fails_is_no_violation():
     error = DiskError(PersistPoint("write x", 1, 1), "ENOSPC", lasting=True)
     history.events.append(Struck(1, error))
     assert history.kinds(stores.CONTINUES) == []
+
+
+def test_every_claim_has_sound_and_broken_examples():
+    assert {claim.name for claim, _, kinds in EXAMPLES if kinds} == set(STORE_CLAIMS)
+    assert {claim.name for claim, _, kinds in EXAMPLES if not kinds} == set(STORE_CLAIMS)

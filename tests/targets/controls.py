@@ -17,6 +17,7 @@ class Wal:
     }
     synchronous = "FULL"
     saves = 10
+    largest = 20_000  # a page or five: the million is for the libraries
 
     def open(self, directory):
         self.db = sqlite3.connect(Path(directory) / "s.db", isolation_level=None)
@@ -58,6 +59,7 @@ class Files:
     """One file per session, written in place: broken by any kill"""
 
     saves = 10
+    largest = 20_000  # a page or five: the million is for the libraries
 
     def open(self, directory):
         self.directory = Path(directory)
@@ -95,6 +97,7 @@ class Lines:
     """Items appended to a file, never synced"""
 
     saves = 10
+    largest = 20_000  # a page or five: the million is for the libraries
 
     async def open(self, directory):
         self.directory = Path(directory)
