@@ -34,6 +34,12 @@ def page() -> str:
     lines += table(
         "Invariants", ("name", "what it demands"), [(i.name, i.summary) for i in invariants]
     )
+    adapters = [registry.adapter(name) for name in sorted(registry.targets())]
+    lines += table(
+        "Targets",
+        ("name", "what it is", "kind", "needs"),
+        [(a.name, a.summary.strip(), a.kind, ", ".join(a.requires) or "nothing") for a in adapters],
+    )
     lines += table("Faults", ("name", "what it leaves behind"), faults.FAULTS.items())
     lines += table("Mutants", ("scenario", "name", "caught by", "its bug"), mutants)
     return "\n".join(lines) + "\n"
