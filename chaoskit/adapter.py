@@ -73,7 +73,7 @@ def read(name: str, reference: str) -> Adapter:
     return Adapter(
         name=name,
         reference=f"{path}:{class_name}",
-        summary=(ast.get_docstring(found) or class_name).splitlines()[0],
+        summary=(ast.get_docstring(found) or class_name).splitlines()[0].strip(),
         style=facts.pop("style", "workflow" if "start" in methods else _style(methods)),
         methods=tuple(sorted(methods)),
         requires=tuple(inline_metadata(source, path).get("dependencies", ())),

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from chaoskit import registry
+from chaoskit import environment, registry
 from chaoskit.disk import interposer
 from chaoskit.model import Schedule
 from chaoskit.workspace import MEMORY, base_directory
@@ -40,6 +40,8 @@ def checks() -> Iterator[Check]:
     reason = interposer.available()
     yield Check("interposer", reason is None, reason or "syscall points, power loss, disk errors",
                 "named points still work; --points syscalls, --fault power and disk do not")  # fmt: skip
+    yield _attempt("environments", environment.installer,
+                   "only targets whose packages are installed here can be certified")  # fmt: skip
     yield _attempt("scenarios", _load_all, "the named scenarios cannot be run")
     yield _attempt("crash test", _kill_one, "no verdict can be had on this machine")
 
@@ -83,7 +85,7 @@ def _kill_one() -> str:
 
 def machine_is_fit(found: list[Check]) -> bool:
     """Whether everything works that a verdict needs."""
-    dispensable = {"memory file system", "interposer"}
+    dispensable = {"memory file system", "interposer", "environments"}
     return all(check.works for check in found if check.name not in dispensable)
 
 

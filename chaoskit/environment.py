@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import shutil
@@ -106,6 +107,17 @@ def only_inside() -> str:
         aside.symlink_to(package)
         aside.rename(link)  # whoever is first: both are the same
     return str(place)
+
+
+def installer() -> str:
+    """What environments are made with, and where they are kept; an error if nothing can make them."""
+    cached = f"kept in {cache_directory()}"
+    if shutil.which("uv"):
+        return f"uv, {cached}"
+    for module in ("venv", "ensurepip"):
+        if importlib.util.find_spec(module) is None:
+            raise NoEnvironment(f"neither uv nor Python's {module} is here")
+    return f"venv and pip, {cached}"
 
 
 def _make(place: Path, wanted: Sequence[str]) -> None:
