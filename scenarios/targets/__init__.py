@@ -15,6 +15,7 @@ _FILES = {
     "adk-sqlite": "adk_sessions.py:Sqlite",
     "agent-framework-file-checkpoints": "agent_framework_files.py:Checkpoints",
     "agent-framework-file-history": "agent_framework_files.py:History",
+    "dbos-sqlite": "dbos_sqlite.py:Sqlite",
     "langgraph-sqlite": "langgraph_sqlite.py:Sqlite",
     "llama-index-workflows-sqlite": "llama_index_workflows.py:Sqlite",
     "reference-agent-files": "reference_stores.py:Files",
