@@ -52,7 +52,8 @@ class Sqlite:
         DBOS.launch()
 
     def settle(self) -> None:
-        while DBOS.list_workflows(status="PENDING"):
+        """A workflow that was cut short is put into a queue, and run from there."""
+        while DBOS.list_workflows(status=["PENDING", "ENQUEUED"]):
             time.sleep(0.02)
 
     def close(self) -> None:
