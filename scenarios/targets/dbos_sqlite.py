@@ -60,7 +60,10 @@ class Sqlite:
         DBOS.destroy()
 
     def save(self, session: str, state: dict[str, Any]) -> None:
-        with SetWorkflowID(f"{session}-{state['n']:08d}"):
+        name = f"{session}-{state['n']:08d}"
+        failed = DBOS.list_workflows(workflow_id_prefix=name, status="ERROR")
+        # One that ended in an error has ended: who wants it done asks under another id.
+        with SetWorkflowID(f"{name}.{len(failed)}"):
             keep(state)
 
     def load(self, session: str) -> dict[str, Any] | None:
