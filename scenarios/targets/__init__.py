@@ -17,6 +17,7 @@ _FILES = {
     "agent-framework-file-history": "agent_framework_files.py:History",
     "burr-sqlite": "burr_sqlite.py:Sqlite",
     "crewai-sqlite": "crewai_sqlite.py:Sqlite",
+    "dbos-sqlite": "dbos_sqlite.py:Sqlite",
     "langchain-file-history": "langchain_file.py:FileHistory",
     "langgraph-agent": "langgraph_agent.py:Sync",
     "langgraph-agent-async": "langgraph_agent.py:Async",

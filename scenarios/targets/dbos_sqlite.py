@@ -1,0 +1,82 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["dbos>=2"]
+# ///
+"""DBOS on SQLite: each save is a workflow with an id of its own, whose one step returns the state.
+
+Ids sort as the saves were made, since times of creation are kept to the second there.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+from dbos import DBOS, SetWorkflowID
+
+DOCS = "https://docs.dbos.dev/python/programming-guide"
+WORKFLOWS = "https://docs.dbos.dev/python/tutorials/workflow-tutorial"
+
+
+@DBOS.step()
+def record(state: dict[str, Any]) -> dict[str, Any]:
+    return state
+
+
+@DBOS.workflow()
+def keep(state: dict[str, Any]) -> dict[str, Any]:
+    return record(state)
+
+
+class Sqlite:
+    """DBOS on SQLite, a workflow per save"""
+
+    style = "workflow"
+    unit = "one workflow: its input, the result of its step, and its own"
+    promises = {
+        "durable": ("the state of workflows and steps is stored in the system database", DOCS),
+        "loadable": ("after a crash, workflows are recovered from their last completed step", DOCS),
+        "continues": ("an application is resilient to any failure", DOCS),
+        "idempotent": ("a workflow with an id that was used runs once, however often it is called",
+                       WORKFLOWS),
+    }  # fmt: skip
+    saves = 12
+    largest = 100_000
+
+    def open(self, directory: str) -> None:
+        self.path = Path(directory) / "dbos.sqlite"
+        DBOS(config={"name": "chaoskit", "system_database_url": f"sqlite:///{self.path}",
+                     "run_admin_server": False, "log_level": "CRITICAL"})  # fmt: skip
+        DBOS.launch()
+
+    def settle(self) -> None:
+        """A workflow that was cut short is put into a queue, and run from there."""
+        while DBOS.list_workflows(status=["PENDING", "ENQUEUED"]):
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        DBOS.destroy()
+
+    def save(self, session: str, state: dict[str, Any]) -> None:
+        name = f"{session}-{state['n']:08d}"
+        failed = DBOS.list_workflows(workflow_id_prefix=name, status="ERROR")
+        # One that ended in an error has ended: who wants it done asks under another id.
+        with SetWorkflowID(f"{name}.{len(failed)}"):
+            keep(state)
+
+    def load(self, session: str) -> dict[str, Any] | None:
+        return (self.history(session) or [None])[-1]
+
+    def history(self, session: str) -> list[Any]:
+        found = DBOS.list_workflows(workflow_id_prefix=f"{session}-", status="SUCCESS")
+        return [each.output for each in sorted(found, key=lambda each: each.workflow_id)]
+
+    def settings(self) -> dict[str, Any]:
+        """Of a new connection: DBOS sets neither."""
+        db = sqlite3.connect(self.path)
+        names = ("journal_mode", "synchronous")
+        found = {name: db.execute(f"PRAGMA {name}").fetchone()[0] for name in names}
+        db.close()
+        return found | {"sqlite": sqlite3.sqlite_version}
