@@ -25,10 +25,15 @@ class BadAdapter(ValueError):
 
 
 class Promise(msgspec.Struct, frozen=True):
-    """What the library says of itself, and where."""
+    """What the library says of itself, and where; `power`: of a loss of power, too."""
 
     words: str
     where: str
+    power: bool = False
+
+    def covers(self, tier: str) -> bool:
+        """Documentation that speaks of crashes, restarts or failures does not speak of power."""
+        return self.power or not tier.startswith("power-")
 
 
 class Adapter(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +74,10 @@ def read(name: str, reference: str) -> Adapter:
         key: value for node in reversed(lineage) for key, value in _constants(node, shared).items()
     }
     _check(class_name, path, methods, facts)
-    promises = {claim: Promise(*words) for claim, words in facts.pop("promises", {}).items()}
+    promises = {
+        claim: Promise(words[0], words[1], power=words[2:] == ("power",))
+        for claim, words in facts.pop("promises", {}).items()
+    }
     return Adapter(
         name=name,
         reference=f"{path}:{class_name}",
@@ -157,11 +165,11 @@ def _check(class_name: str, path: Path, methods: set[str], facts: dict[str, Any]
     if style is not None and style not in STYLES:
         raise BadAdapter(f"style of {class_name}: expected {', '.join(STYLES)}, got {style!r}")
     for claim, words in facts.get("promises", {}).items():
-        if not (
-            isinstance(words, tuple) and len(words) == 2 and all(isinstance(w, str) for w in words)
-        ):
+        texts = isinstance(words, tuple) and all(isinstance(word, str) for word in words)
+        if not texts or len(words) not in (2, 3) or words[2:] not in ((), ("power",)):
             raise BadAdapter(
-                f"promise {claim!r} of {class_name}: expected (what is promised, where), got {words!r}"
+                f"promise {claim!r} of {class_name}: expected (what is promised, where) or"
+                f' (what, where, "power"), got {words!r}'
             )
 
 

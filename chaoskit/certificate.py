@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from chaoskit.adapter import Promise
 from chaoskit.model import Verdict
 
 SCHEMA = 1
@@ -86,7 +87,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     operations: int  # on the disk, in the run without faults
     claims: dict[str, dict[str, Verdict]]
     coverage: dict[str, Coverage]
-    promises: dict[str, tuple[str, str]]
+    promises: dict[str, Promise]
     properties: dict[str, tuple[str, ...]]
     findings: tuple[CertifiedFinding, ...] = ()
     unknown: tuple[str, ...] = ()
@@ -112,7 +113,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     def sign(self, claim: str, tier: str) -> str:
         """The cell in a word: what is not promised is a hazard, not a violation."""
         verdict = self.cell(claim, tier)
-        if verdict is Verdict.VIOLATED and claim not in self.promises:
+        promise = self.promises.get(claim)
+        if verdict is Verdict.VIOLATED and not (promise and promise.covers(tier)):
             return "hazard"
         words = {Verdict.HOLDS: "holds", Verdict.UNKNOWN: "unknown", Verdict.NOT_MEASURED: "-"}
         return words.get(verdict, "VIOLATED")

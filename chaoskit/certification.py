@@ -238,7 +238,7 @@ class _Examination:
             operations=main.points,
             claims=claims,
             coverage=coverage,
-            promises={name: (p.words, p.where) for name, p in adapter.promises.items()},
+            promises=dict(adapter.promises),
             properties={name: tuple(c for c in known if c in claims) for name, known in PROPERTIES.items()},
             findings=tuple(self._finding(w) for r in self._results for w in r.witnesses),
             unknown=unknown,
@@ -260,6 +260,7 @@ class _Examination:
 
     def _finding(self, witness: Witness) -> CertifiedFinding:
         promise = self._adapter.promises.get(witness.finding.invariant)
+        promise = promise if promise and promise.covers(witness.tier) else None
         faults = witness.schedule.faults
         return CertifiedFinding(
             claim=witness.finding.invariant,

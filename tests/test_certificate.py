@@ -3,9 +3,11 @@
 import json
 import xml.etree.ElementTree as ET
 
+import msgspec
 import pytest
 
 from chaoskit import certificate as certificates, pages
+from chaoskit.adapter import Promise
 from chaoskit.certificate import Certificate, CertifiedFinding, Coverage, verdict_of
 from chaoskit.model import Verdict
 
@@ -28,7 +30,7 @@ def made(claims=None, findings=(), **more):
         target="a-store", summary="A store", kind="store", style="history", unit="one call",
         verdict=verdict_of(claims, {"durable"}, SOME, ()), seed=0, date="2026-11-16", chaoskit="0.1.0",
         versions={"lib": "1.0"}, settings={"journal_mode": "wal"}, files=("a.db",), saves=30, operations=90,
-        claims=claims, coverage=SOME, promises={"durable": ("it is kept", "https://example.org")},
+        claims=claims, coverage=SOME, promises={"durable": Promise("it is kept", "https://example.org")},
         properties={}, findings=findings, **more,
     )  # fmt: skip
 
@@ -85,6 +87,14 @@ def test_pages_say_promise_or_hazard():
     assert "not a broken promise" in pages.markdown(hazard)
     assert "breaks durable" in pages.badge_svg(broken)
     assert json.loads(pages.badge_json(broken))["message"] == "breaks durable"
+
+
+def test_a_promise_about_crashes_says_nothing_about_power():
+    claims = {"durable": {"power-ext4": VIOLATED}}
+    assert made(claims).sign("durable", "power-ext4") == "hazard"
+    power = {"durable": Promise("commits are synced", "https://example.org", power=True)}
+    promised = msgspec.structs.replace(made(claims), promises=power)
+    assert promised.sign("durable", "power-ext4") == "VIOLATED"
 
 
 def test_the_page_is_one_file_and_escapes_what_it_shows():

@@ -227,10 +227,16 @@ def meet_a_zombie(life: Life, store: Store) -> None:
         os.kill(zombie, signal.SIGKILL)
         os.waitpid(zombie, 0)
         return
-    store.look(session)
-    store.do(_step(store, session, second))
+    try:
+        store.look(session)
+        store.do(_step(store, session, second))
+    except Exception as error:  # noqa: BLE001 - refused in its own way: there is no newer state
+        trouble = _said(error)
     os.kill(zombie, signal.SIGCONT)
     _, status = os.waitpid(zombie, 0)
+    if trouble:
+        life.probe("zombie", trouble=trouble)
+        return
     refused = os.waitstatus_to_exitcode(status) != 0
     life.probe("zombie", refused=refused, before=second, late=late, **store.look(session))
     store.close()

@@ -26,7 +26,11 @@ class Files:
     style = "history"
     unit = "one write_checkpoint(): the transcript up to it, the plan and the budget"
     promises = {
-        "durable": ("a write is durable when it returns", "reference_agent/store/protocol.py"),
+        "durable": (
+            "a write is durable when it returns",
+            "reference_agent/store/protocol.py",
+            "power",
+        ),
         "atomic": ("a write happens whole or not at all", "reference_agent/store/protocol.py"),
         "prefix": ("ids only grow, none is given twice", "reference_agent/store/protocol.py"),
         "loadable": ("opening cuts off what a crash left unfinished", "reference_agent/log.py"),
