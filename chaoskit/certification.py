@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from itertools import count
@@ -240,7 +240,7 @@ class _Examination:
             coverage=coverage,
             promises=dict(adapter.promises),
             properties={name: tuple(c for c in known if c in claims) for name, known in PROPERTIES.items()},
-            findings=tuple(self._finding(w) for r in self._results for w in r.witnesses),
+            findings=_once_each(self._finding(w) for r in self._results for w in r.witnesses),
             unknown=unknown,
             suite=vendors,
             seconds=seconds,
@@ -311,6 +311,18 @@ def _merged(results: Sequence[Result], tiers: Sequence[str]) -> dict[str, dict[s
                     known = found[name].get(tier, Verdict.NOT_MEASURED)
                     found[name][tier] = Verdict.merge([known, verdict])
     return found
+
+
+def _once_each(findings: Iterable[CertifiedFinding]) -> tuple[CertifiedFinding, ...]:
+    """One witness of each kind in each tier: another variant that meets the same thing is counted."""
+    found: dict[tuple[str, str, str], CertifiedFinding] = {}
+    for each in findings:
+        key = each.claim, each.kind, each.tier
+        known = found.get(key)
+        found[key] = (
+            msgspec.structs.replace(known, times=known.times + each.times) if known else each
+        )
+    return tuple(found.values())
 
 
 def _unasked(doubt: str) -> bool:

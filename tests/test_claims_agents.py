@@ -141,5 +141,13 @@ def test_there_is_nothing_to_judge(claim: Invariant, events: list[Event]) -> Non
         list(claim.check(history_of(events)))
 
 
+def test_what_is_stuck_says_which_error_and_not_the_advice_below_it() -> None:
+    detail = (
+        "Traceback:\n  File x\nsome.OperationalError: table exists\n[SQL: CREATE]\n(see https://x)"
+    )
+    (violation,) = agents.RESUMES.check(history_of([CRASH, BIRTH, Ended(1, "failed", detail)]))
+    assert violation.message == "life 1 failed: some.OperationalError: table exists"
+
+
 def history_of(events: list[Event]) -> History:
     return History(tuple(events), (end(life=0),))

@@ -45,6 +45,13 @@ class World:
         self._one_at_a_time = Turns()
         self.task: str = life.workload["task"]
         self.session = "session"
+        self.found: dict[str, Any] | None = None  # what was found after a crash, until it is told
+
+    def recovered(self) -> None:
+        """Recovery is over when something new is asked or done, or when there is nothing left to do."""
+        found, self.found = self.found, None
+        if found is not None:
+            self._life.probe("recovered", **found)
 
     def act(self, service: str, action: str, *, key: str | None = None, **args: Any) -> str:
         """What a tool does: in the ledger before this returns; the answer is a receipt.
@@ -52,6 +59,7 @@ class World:
         `key` only where the framework gives the tool one to tell a retry by.
         """
         with self._one_at_a_time:
+            self.recovered()
             answer: dict[str, str] = self._life.call(service, action, key=key, **args)
         return answer["receipt"]
 
@@ -64,6 +72,7 @@ class World:
         """The scripted model: {"tool", "args", "id"} or {"answer"}, by how often it has spoken before."""
         turn = 1 + sum(message["role"] == "assistant" for message in messages)
         with self._one_at_a_time:
+            self.recovered()
             self._life.probe("asked", turn=turn, orphans=orphans(messages))
         said = self._script[min(turn, len(self._script)) - 1]
         if "answer" in said:
@@ -113,9 +122,11 @@ def main(life: Life) -> None:
         return
     directory = str(life.directory)
     if life.number:
-        if hasattr(adapter, "validate"):
-            life.probe("recovered", **_validity(adapter, directory))
-        answer = call(adapter.resume, directory, world)
+        world.found = _validity(adapter, directory)
+        try:
+            answer = call(adapter.resume, directory, world)
+        finally:
+            world.recovered()
         answer = call(adapter.start, directory, world) if answer is None else answer
     else:
         answer = call(adapter.start, directory, world)
@@ -123,6 +134,8 @@ def main(life: Life) -> None:
 
 
 def _validity(adapter: Any, directory: str) -> dict[str, Any]:
+    if not hasattr(adapter, "validate"):
+        return {}
     try:
         call(adapter.validate, directory)
     except Exception as error:  # noqa: BLE001 - whatever the framework raises

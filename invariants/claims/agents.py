@@ -8,6 +8,7 @@ part of it, because a model words things differently every time.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -33,8 +34,14 @@ def resumes(history: History) -> Iterator[Violation]:
     if end.how == "died":
         raise NothingToJudge
     if end.how != "completed":
-        reason = (end.detail.strip().splitlines() or ["no reason given"])[-1]
-        yield Violation("stuck", f"life {end.life} {end.how}: {reason}")
+        yield Violation("stuck", f"life {end.life} {end.how}: {_reason(end.detail)}")
+
+
+def _reason(detail: str) -> str:
+    """The line of a traceback that names the error; libraries add lines of advice below it."""
+    lines = detail.strip().splitlines() or ["no reason given"]
+    named = [line for line in lines if re.match(r"[A-Za-z_][\w.]*(: |$)", line)]
+    return (named or lines)[-1]
 
 
 def effects_kept(history: History) -> Iterator[Violation]:

@@ -23,20 +23,8 @@ class State(TypedDict):
     messages: Annotated[list[dict[str, Any]], operator.add]
 
 
-class Sync:
-    """LangGraph agent on SqliteSaver, durability="sync" """
-
-    durability = "sync"
-    unit = "one super-step of the graph"
-    promises = {
-        "resumes": ("execution resumes from the last recorded step after a failure", DOCS),
-        "same-answer": (
-            "a workflow that is resumed comes to its end as if never interrupted",
-            DOCS,
-        ),
-        "no-orphan": ("state is checkpointed at the boundaries of super-steps", DOCS),
-        "model-once": ("completed steps are not processed again when a workflow resumes", DOCS),
-    }
+class _Agent:
+    durability: Any
 
     def start(self, directory: str, world: Any) -> str:
         return self._run(directory, world, {"messages": [{"role": "user", "content": world.task}]})
@@ -66,17 +54,57 @@ class Sync:
         return str(last["content"])
 
 
+class Sync(_Agent):
+    """LangGraph agent on SqliteSaver, durability="sync" """
+
+    durability = "sync"
+    unit = "one super-step of the graph"
+    promises = {
+        "resumes": ("execution resumes from the last recorded step after a failure", DOCS),
+        "same-answer": (
+            "a workflow that is resumed comes to its end as if never interrupted",
+            DOCS,
+        ),
+        "no-orphan": ("state is checkpointed at the boundaries of super-steps", DOCS),
+        "model-once": ("completed steps are not processed again when a workflow resumes", DOCS),
+    }
+
+    def fork(self, directory: str, world: Any) -> tuple[Any, Any]:
+        """Twice from one checkpoint, as in time travel: and the first is still what it was."""
+        with Opened(directory, world) as graph:
+            graph.invoke({"messages": [{"role": "user", "content": world.task}]}, CONFIG,
+                         durability=self.durability)  # fmt: skip
+            saved = graph.get_state_history(CONFIG)
+            chosen = next(each.config for each in saved if each.next == ("tools",))
+            one = graph.invoke(None, chosen, durability=self.durability)["messages"]
+            place = graph.get_state(CONFIG).config
+            other = graph.invoke(None, chosen, durability=self.durability)["messages"]
+            return [one, one], [other, graph.get_state(place).values["messages"]]
+
+
 class Async(Sync):
     """LangGraph agent on SqliteSaver, durability="async" (the default)"""
 
     durability = "async"
+    # Checkpoints are written while the next step runs already: that some may be missing is documented.
+    promises = {
+        "resumes": ("execution resumes from the last recorded step after a failure", DOCS),
+        "same-answer": (
+            "a workflow that is resumed comes to its end as if never interrupted",
+            DOCS,
+        ),
+        "no-orphan": ("state is checkpointed at the boundaries of super-steps", DOCS),
+    }
 
 
-class Exit(Sync):
+class Exit(_Agent):
     """LangGraph agent on SqliteSaver, durability="exit" """
 
     durability = "exit"
-    promises = {"resumes": ("a graph can be resumed from its last persisted state", DOCS)}
+    unit = "the whole run of the graph, up to where it stops"
+    # Saved when the graph is left, and no sooner: that a crash in between cannot be recovered from is
+    # documented. There is no checkpoint in between to fork from, either.
+    promises: dict[str, Any] = {}
 
 
 class Opened:

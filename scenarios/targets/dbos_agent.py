@@ -1,0 +1,109 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["dbos>=2"]
+# ///
+"""An agent on DBOS: a workflow whose steps are the model's turns and the tools' acts, kept in SQLite.
+
+Recovery is DBOS's own: launching it again goes on with what was pending, in the background. Executor and
+version of the application are fixed, because it recovers only what belongs to both. No approval is raced:
+one process per executor is what DBOS asks for, so no two may ever go on with the same workflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dbos import DBOS, SetWorkflowID
+
+WORKFLOWS = "https://docs.dbos.dev/python/tutorials/workflow-tutorial"
+TASK = "task"
+ACTS = {"pay": ("payments", "pay"), "mail": ("mail", "send")}
+NOW: dict[
+    str, Any
+] = {}  # the world of this life: steps are functions, and know nothing of adapters
+
+
+class Workflow:
+    """DBOS workflow of an agent, system database in SQLite"""
+
+    unit = "one step: what the model said, or what a tool returned"
+    promises = {
+        "resumes": (
+            "workflows always run to completion; after a crash they go on where they were",
+            WORKFLOWS,
+        ),
+        "model-once": ("a step that has completed is never executed again", WORKFLOWS),
+        "same-answer": ("a workflow resumes from its last completed step", WORKFLOWS),
+        "no-orphan": ("a workflow resumes from its last completed step", WORKFLOWS),
+    }
+    deadline = 60.0
+
+    def start(self, directory: str, world: Any) -> str:
+        with launched(directory, world), SetWorkflowID(TASK):
+            return work(world.task)
+
+    def resume(self, directory: str, world: Any) -> str | None:
+        """Launching recovers; what is left to do is to wait for the result."""
+        with launched(directory, world):
+            if DBOS.get_workflow_status(TASK) is None:
+                return None
+            return _result(DBOS.retrieve_workflow(TASK))
+
+    def fork(self, directory: str, world: Any) -> tuple[Any, Any]:
+        """Twice from one step of a workflow that has come to its end."""
+        with launched(directory, world):
+            with SetWorkflowID(TASK):
+                work(world.task)
+            return _forked(), _forked()
+
+
+@contextmanager
+def launched(directory: str, world: Any) -> Iterator[None]:
+    NOW["world"] = world
+    DBOS(config={
+        "name": "agent", "system_database_url": f"sqlite:///{Path(directory) / 'dbos.sqlite'}",
+        "application_version": "1", "executor_id": "one", "log_level": "CRITICAL",
+    })  # fmt: skip
+    DBOS.launch()
+    try:
+        yield
+    finally:
+        DBOS.destroy()
+
+
+def _forked() -> Any:
+    handle = DBOS.fork_workflow(TASK, 3)
+    return [_result(handle), _steps(handle.workflow_id)]
+
+
+def _result(handle: Any) -> str:
+    return str(handle.get_result(polling_interval_sec=0.02))
+
+
+def _steps(workflow: str) -> list[Any]:
+    return [[step["function_name"], step["output"]] for step in DBOS.list_workflow_steps(workflow)]
+
+
+@DBOS.step()
+def ask(messages: list[dict[str, Any]]) -> dict[str, Any]:
+    said: dict[str, Any] = NOW["world"].model(messages)
+    return said
+
+
+@DBOS.step()
+def act(tool: str, args: dict[str, Any]) -> str:
+    return str(NOW["world"].act(*ACTS[tool], **args))
+
+
+@DBOS.workflow()
+def work(task: str) -> str:
+    messages: list[dict[str, Any]] = [{"role": "user", "content": task}]
+    while "answer" not in (said := ask(messages)):
+        messages += [
+            {"role": "assistant", "calls": [said["id"]]},
+            {"role": "tool", "call_id": said["id"], "content": act(said["tool"], said["args"])},
+        ]
+    return str(said["answer"])
