@@ -103,7 +103,7 @@ def progress_line(so_far: SoFar) -> str:
     planned = f" of {so_far.planned}" if so_far.planned is not None else ""
     speed = so_far.runs / so_far.seconds if so_far.seconds else 0
     findings = f"{so_far.findings} finding{'s' * (so_far.findings != 1)}"
-    covered = f"{so_far.covered} kinds of points covered"
+    covered = f"{so_far.covered} points covered"
     return f"{so_far.runs}{planned} runs, {speed:.0f}/s, {covered}, {findings}"
 
 
@@ -145,7 +145,7 @@ def _cell(tally: Tally | None) -> Text:
 def _summary(result: Result) -> Text:
     speed = result.runs / result.seconds if result.seconds else 0
     # The places of a fuzz are not points of one workload, so that their number says something new.
-    covered = f", {result.covered} kinds of points covered" if result.settings.fuzzes else ""
+    covered = f", {result.covered} kinds of them crashed" if result.settings.fuzzes else ""
     rebuilt = ""
     if result.states:
         rebuilt = f", {result.states} states rebuilt, {result.confirmed} confirmed by a real crash"

@@ -26,6 +26,8 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
+from bench_daemon import daemon_cost
+
 from chaoskit.bench import Bench, open_bench, undisturbed
 from chaoskit.disk import crash, interposer
 from chaoskit.disk.crash import crash_states
@@ -303,6 +305,7 @@ def main() -> None:
         "power_states": power_state_cost(options.rounds),
         **model_cost(options.rounds),
         **store_cost(options.rounds),
+        **daemon_cost(),
     }
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n")

@@ -8,6 +8,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+MESSAGES = """
+SELECT message_id, sender, receiver, outcome, number FROM settled UNION ALL
+SELECT message_id, sender, receiver, NULL, number FROM messages ORDER BY number
+"""
+
 
 def look(directory: Path, store: str | None) -> dict[str, Any]:
     """`agents` (state and turns), `parents`, `messages` (with outcomes), `log`, and `damage`."""
@@ -28,10 +33,8 @@ def _sqlite(directory: Path) -> dict[str, Any]:
     with closing(sqlite3.connect(place, uri=True)) as database:
         agents = database.execute("SELECT agent_id, state, blob FROM agents").fetchall()
         links = database.execute("SELECT child, parent FROM links").fetchall()
-        messages = database.execute(
-            "SELECT message_id, sender, receiver, outcome, number FROM messages ORDER BY number"
-        ).fetchall()
-    # The part of the table that never changes is the log.
+        messages = database.execute(MESSAGES).fetchall()
+    # The part of a message that never changes is the log. A workload has fewer than are ever forgotten.
     log = [
         json.dumps({"seq": number, "id": id_, "sender": sender, "receiver": receiver}) + "\n"
         for id_, sender, receiver, _, number in messages

@@ -27,8 +27,8 @@ D7  A message whose turn fails five times is set aside and reported; other agent
     it, go on. A try is counted durably before it begins, so that this is also true of a message that ends
     the whole daemon each time. Those that were under way with it are innocent: from the third try on, such
     suspects have their turns one by one, so that only the one that ends the daemon is counted again.
-D8  Recovery is linear in the agents and what is undelivered, not in what was ever sent: SQLite has an
-    index of the undelivered; on files the log goes on in a new segment that begins with all that counts.
+D8  Recovery is linear in the agents and what is undelivered, not in what was ever sent: SQLite keeps the
+    undelivered and the last 1,000; on files the log goes on in a new segment that begins with these.
 
 A question from A to B, and what a crash at each place leaves to do:
 

@@ -159,7 +159,12 @@ class Delivery:
             await self._lives.drop(agent)
             raise AgentFailed(f"{agent} failed: {error}") from error
         saved = TurnSaved(agent, blob, message.message_id, reply)
-        await self._journal.write(saved, lambda: not self._is_stopped(agent))
+        try:
+            await self._journal.write(saved, lambda: not self._is_stopped(agent))
+        except BaseException:
+            # The session knows of a turn that is not on disk: what it says of itself later must not be.
+            await self._lives.drop(agent)
+            raise
 
     def _is_stopped(self, agent: str) -> bool:
         return tree.is_stopped(self._journal.state, agent)

@@ -1,7 +1,8 @@
 """The daemon's changes in SQLite: one statement each, which is a transaction of its own.
 
-Settled messages stay, and are not looked at again: the index has the undelivered ones only, and of the
-others the last 1,000 are read from the table's end (D8).
+A message that is settled moves to another table, and pushes the oldest out of it: what is read at the
+start, checked for damage and kept on the disk does not grow with what was ever sent (D8). Triggers do
+this, so that it is still one statement.
 """
 
 from __future__ import annotations
@@ -35,7 +36,19 @@ CREATE TABLE links (
     parent TEXT REFERENCES agents(agent_id)
 );
 CREATE TABLE messages (
-    number      INTEGER PRIMARY KEY,
+    number      INTEGER PRIMARY KEY AUTOINCREMENT,
+    message_id  TEXT NOT NULL UNIQUE,
+    sender      TEXT NOT NULL,
+    receiver    TEXT NOT NULL,
+    content     TEXT NOT NULL,
+    wants_reply INTEGER NOT NULL,
+    reply_to    TEXT,
+    failed      INTEGER NOT NULL,
+    tries       INTEGER NOT NULL
+);
+CREATE TABLE settled (
+    place       INTEGER PRIMARY KEY,
+    number      INTEGER NOT NULL,
     message_id  TEXT NOT NULL,
     sender      TEXT NOT NULL,
     receiver    TEXT NOT NULL,
@@ -44,16 +57,20 @@ CREATE TABLE messages (
     reply_to    TEXT,
     failed      INTEGER NOT NULL,
     tries       INTEGER NOT NULL,
-    outcome     TEXT
+    outcome     TEXT NOT NULL
 );
-CREATE UNIQUE INDEX undelivered ON messages (message_id) WHERE outcome IS NULL;
+"""
+TRIGGER = f"""
+CREATE TRIGGER settle AFTER INSERT ON settled BEGIN
+    DELETE FROM messages WHERE number = new.number;
+    DELETE FROM settled WHERE place <= new.place - {REMEMBERED};
+END
 """
 COLUMNS = "message_id, sender, receiver, content, wants_reply, reply_to, failed, tries"
-UNDELIVERED = (
-    f"SELECT {COLUMNS} FROM messages INDEXED BY undelivered WHERE outcome IS NULL ORDER BY number"
-)
-SETTLED = f"SELECT {COLUMNS}, outcome FROM messages WHERE outcome IS NOT NULL"
-LAST_SETTLED = f"{SETTLED} ORDER BY number DESC LIMIT ?"
+UNDELIVERED = f"SELECT {COLUMNS} FROM messages ORDER BY number"
+SETTLED = f"SELECT {COLUMNS}, outcome FROM settled ORDER BY place"
+SETTLE = f"""INSERT INTO settled (number, {COLUMNS}, outcome)
+    SELECT number, {COLUMNS}, ? FROM messages WHERE message_id = ?"""
 
 T = TypeVar("T", AgentRecord, Message)
 
@@ -70,7 +87,7 @@ class _Database(Database):
         if version < VERSION:
             with persisting("schema.migrate"):
                 async with self.transaction():
-                    for statement in TABLES.split(";")[:-1]:
+                    for statement in [*TABLES.split(";")[:-1], TRIGGER]:
                         await self.execute(statement)
                     await self.execute(f"PRAGMA user_version = {VERSION}")
 
@@ -107,7 +124,7 @@ class SqliteDaemonStore:
             add(records.Recorded(_read(row, AgentRecord)))
         for child, parent in await query("SELECT child, parent FROM links ORDER BY number"):
             add(records.Linked(child, parent))
-        for *row, outcome in reversed(await query(LAST_SETTLED, REMEMBERED)):
+        for *row, outcome in await query(SETTLED):
             add(records.Remembered(_read(row, Message), outcome))
         for row in await query(UNDELIVERED):
             add(records.Enqueued(_read(row, Message)))
@@ -143,9 +160,7 @@ def statement_of(change: AnyChange) -> tuple[Any, ...]:  # noqa: PLR0911 - one f
             return (f"INSERT INTO messages ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                     *msgspec.structs.astuple(message))  # fmt: skip
         case records.Tried(message_id, tries):
-            return ("UPDATE messages SET tries = ? WHERE message_id = ? AND outcome IS NULL",
-                    tries, message_id)  # fmt: skip
+            return "UPDATE messages SET tries = ? WHERE message_id = ?", tries, message_id
         case records.Settled(message_id, outcome):
-            return ("UPDATE messages SET outcome = ? WHERE message_id = ? AND outcome IS NULL",
-                    outcome, message_id)  # fmt: skip
+            return SETTLE, outcome, message_id
     raise AssertionError(f"{change} is not written here")  # what only snapshots have

@@ -51,6 +51,12 @@ def test_crashes_at_system_calls(chaos, store):
     assert outcome.result.missed == 0
 
 
+@pytest.mark.requirement("S3", "S6")
+@pytest.mark.parametrize("store", STORES)
+def test_errors_of_the_disk(chaos, store):
+    chaos.run("tree", store=store, faults=("disk",), plan="sample", runs=50).assert_holds()
+
+
 @pytest.mark.requirement("S7", "S8")
 @pytest.mark.parametrize(("store", "agents"), [("sqlite", 10), ("files", 10), ("files", 30)])
 def test_a_bounded_fuzz(chaos, store, agents):

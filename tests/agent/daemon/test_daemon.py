@@ -1,6 +1,7 @@
 """What the daemon promises while it lives: spawn, send, ask, suspend, resume, stop; both stores."""
 
 import asyncio
+import errno
 
 import pytest
 
@@ -9,6 +10,7 @@ from reference_agent.daemon.delivery import NotAnswered
 from reference_agent.daemon.journal import MailboxFull, Refused
 from reference_agent.daemon.mailbox import Limits
 from reference_agent.daemon.provider import ScriptedProvider
+from reference_agent.daemon.records import TurnSaved
 from reference_agent.daemon.stores import opened_store
 from reference_agent.ids import random_id
 from reference_agent.lock import SessionBusy
@@ -313,3 +315,29 @@ def test_with_threads_under_sqlite_and_a_clock_that_runs(tmp_path):
             assert_sound(daemon.state, names)
 
     asyncio.run(main())
+
+
+@pytest.mark.requirement("S3")
+def test_a_turn_that_could_not_be_saved_is_not_saved_later_by_another(home):
+    """Found by errors of the disk: the session had it, the next blob had it, and it was handled again."""
+
+    async def act(daemon):
+        await daemon.spawn("a", **SCRIPTED)
+        write, full = daemon._journal._store.write, [True]
+
+        async def refused(change):
+            if isinstance(change, TurnSaved) and full:
+                full.clear()
+                raise OSError(errno.ENOSPC, "No space left on device")
+            await write(change)
+
+        daemon._journal._store.write = refused
+        await daemon.send("a", "one", message_id="m1")
+        with pytest.raises(OSError, match="No space"):
+            await daemon.settled()
+        await daemon.suspend("a")
+        await daemon.send("a", "two", message_id="m2")
+        await daemon.settled()
+        assert history(daemon, "a") == ["m1", "m2"]
+
+    home.run(act)

@@ -14,8 +14,9 @@ from reference_agent.daemon import state as state_module
 from reference_agent.daemon.delivery import NotAnswered
 from reference_agent.daemon.files import segment_path, segments
 from reference_agent.daemon.journal import Refused
+from reference_agent.daemon.records import Enqueued, Message, Settled
 from reference_agent.daemon.recovery import PROMPT, prompt
-from reference_agent.daemon.sqlite import UNDELIVERED
+from reference_agent.daemon.state import REMEMBERED
 from reference_agent.log import DamagedLog
 from tests.agent.daemon.deadly import DEAD
 from tests.agent.daemon.helpers import (
@@ -265,14 +266,55 @@ def test_recovery_reads_what_counts_and_not_what_was_ever_sent(tmp_path, monkeyp
 
 
 @pytest.mark.requirement("S4")
-def test_sqlite_finds_the_undelivered_by_their_index(tmp_path):
+def test_sqlite_keeps_what_counts_and_not_what_was_ever_sent(tmp_path):
     home = Home(tmp_path, "sqlite")
 
-    async def main(daemon):
-        return await daemon._journal._store._database.execute(f"EXPLAIN QUERY PLAN {UNDELIVERED}")
+    async def busy(daemon):
+        write = daemon._journal.write
+        await daemon.spawn("a", **SCRIPTED)
+        for n in range(REMEMBERED + 50):
+            await write(Enqueued(Message(f"m{n}", "user", "a", "x")))
+            await write(Settled(f"m{n}", "delivered"))
+        await write(Enqueued(Message("last", "user", "a", "x")))
 
-    steps = [row[-1] for row in home.run(main)]
-    assert steps[0] == "SCAN messages USING INDEX undelivered"
+    async def look(daemon):
+        query = daemon._journal._store._database.execute
+        counts = await query(
+            "SELECT (SELECT count(*) FROM messages), (SELECT count(*) FROM settled)"
+        )
+        # With the prompt for the root, which is there when the recovery is over.
+        return counts, list(daemon.state.settled)[::999], list(daemon.state.undelivered)
+
+    home.run(busy, start=False)
+    counts, settled, undelivered = home.run(look, start=False)
+    assert counts == [(2, REMEMBERED)]
+    assert settled == ["m50", "m1049"]
+    assert undelivered[0] == "last"
+
+
+@pytest.mark.requirement("S3", "S4")
+@pytest.mark.parametrize("kind", STORES)
+def test_a_message_that_waited_for_long_is_still_known_when_it_has_been_settled(
+    tmp_path, monkeypatch, kind
+):
+    """Those that were settled last are known, not those that were sent last."""
+    monkeypatch.setattr(state_module, "REMEMBERED", 10)
+    home = Home(tmp_path, kind)
+
+    async def busy(daemon):
+        write = daemon._journal.write
+        await daemon.spawn("a", **SCRIPTED)
+        await write(Enqueued(Message("old", "user", "a", "x")))
+        for n in range(REMEMBERED + 20):
+            await write(Enqueued(Message(f"m{n}", "user", "a", "x")))
+            await write(Settled(f"m{n}", "delivered"))
+        await write(Settled("old", "delivered"))
+
+    async def later(daemon):
+        return daemon.state.knows("old"), daemon.state.knows("m0")
+
+    home.run(busy, start=False)
+    assert home.run(later, start=False) == (True, False)
 
 
 @pytest.mark.requirement("S6")
