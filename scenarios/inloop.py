@@ -143,9 +143,16 @@ def run(main: Coroutine[Any, Any, None], order: random.Random | None = None) -> 
     loop = VirtualLoop(order)
     try:
         loop.run_until_complete(main)
+    finally:
+        _end(loop)
+
+
+def _end(loop: asyncio.AbstractEventLoop) -> None:
+    try:
         if left := asyncio.all_tasks(loop):
             for task in left:
                 task.cancel()
             loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         loop.close()
