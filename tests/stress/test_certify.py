@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chaoskit import certificate as certificates, pages, registry
+from chaoskit import certificate as certificates, pages
 from chaoskit.certificate import TIERS
 from chaoskit.certification import Wanted, certify
 from chaoskit.environment import NoEnvironment
@@ -137,11 +137,3 @@ def test_in_a_test_of_ones_own(chaos):
     result.assert_holds()
     with pytest.raises(pytest.fail.Exception, match="prefix was not measured"):
         chaos.certify(f"{CONTROLS}:Careful", claims=["prefix"], tiers=["process"]).assert_holds()
-
-
-@pytest.mark.targets
-@pytest.mark.parametrize("name", sorted(registry.targets()))
-def test_every_target_can_be_certified(name):
-    made = certified(name, states=100)
-    assert any(part.states for part in made.coverage.values())
-    assert made.measured()

@@ -1,0 +1,19 @@
+"""Every known target, with its library, through a short certificate: `pytest -m targets`."""
+
+import pytest
+
+from chaoskit import registry
+from chaoskit.certification import Wanted, certify
+from chaoskit.environment import NoEnvironment
+
+
+@pytest.mark.targets
+@pytest.mark.requirement("C4")
+@pytest.mark.parametrize("name", sorted(registry.targets()))
+def test_a_target_can_be_certified(name):
+    try:
+        made = certify(Wanted(target=name, states=100))
+    except NoEnvironment as error:
+        pytest.skip(str(error))
+    assert any(part.states for part in made.coverage.values())
+    assert made.measured()
