@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -49,7 +49,7 @@ from chaoskit.model import (
     last,
     select,
 )
-from chaoskit.pool import CHUNK, Crash, Pool
+from chaoskit.pool import Crash, Pool
 from chaoskit.recording import Recording, labels
 from chaoskit.result import Counter, Result, Witness
 from chaoskit.settings import Settings
@@ -61,6 +61,7 @@ POWER_STATES = 1000  # per profile, unless asked for otherwise
 RACES = 3
 NEED_SPACE = ("write ", "create ", "mkdir ", "fsync ", "fdatasync ")  # what a full disk refuses
 Say = Callable[[str], None]
+T = TypeVar("T")
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +78,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     def settings(self, variant: str = "") -> Settings:
         return Settings(
             scenario=f"{registry.TARGET}{self.target}{variant}", seed=self.seed, points="syscalls",
-            runs=self.states, jobs=self.jobs, keep=self.keep,
+            runs=self.states, jobs=self.jobs, keep=self.keep, seconds=self.seconds,
         )  # fmt: skip
 
 
@@ -100,7 +101,7 @@ class _Examination:
         self._wanted = wanted
         self._adapter = adapter
         self._say = say
-        self._deadline = time.monotonic() + wanted.seconds if wanted.seconds else None
+        self._clock = _Shares(wanted.seconds, _stages(wanted.tiers, adapter.kind))
         self._results: list[Result] = []
         self._complete: dict[str, bool] = {}
         self._recording: Recording | None = None
@@ -148,20 +149,20 @@ class _Examination:
             baseline, workload = undisturbed(bench)
             counter = Counter(named, [i.name for i in bench.invariants])
             counter.add(baseline)
-            for firing in self._in_time(baseline.last_trace):
+            for firing in self._clock.share(baseline.last_trace):
                 counter.add(bench.judge(Schedule((Kill(firing.point, firing.when),)), workload))
             self._results.append(counter.result(0))
 
     def _outcomes(self, pool: Pool, baseline: Outcome) -> Iterator[Outcome]:
         tiers = self._wanted.tiers
-        if {"process", "torn", "first-start"} & set(tiers):
+        if KILLS & set(tiers):
             yield from self._rebuilt(pool, "kill", ("process", "torn", "first-start"))
         for profile in ("ext4", "posix"):
             if f"power-{profile}" in tiers:
                 yield from self._rebuilt(pool, profile, (f"power-{profile}",))
         if "disk-full" in tiers:
             self._say("filling the disk")
-            yield from pool.outcomes(self._in_time(_full_disks(baseline.last_trace)))
+            yield from pool.outcomes(self._clock.share(_full_disks(baseline.last_trace)))
         if "recovery" in tiers:
             self._say("crashing recoveries")
             yield from self._recoveries(pool, baseline.last_trace)
@@ -169,26 +170,26 @@ class _Examination:
     def _rebuilt(self, pool: Pool, crash: Crash, tiers: Sequence[str]) -> Iterator[Outcome]:
         what = "kills" if crash == "kill" else f"losses of power ({crash})"
         done = 0
-        for outcome in pool.states(crash, self._in_time(count())):
+        for outcome in pool.states(crash, self._clock.share(count())):
             if not done % 200:
                 self._say(f"{what}: {done} states")
             done += 1
             yield outcome
         budget = None if crash == "kill" else self._wanted.states
-        for tier in tiers:  # a time that ran out leaves whole chunks, never the last one
-            ended = self._deadline is None or time.monotonic() < self._deadline or done % CHUNK != 0
-            self._complete[tier] = ended and (budget is None or done < budget)
+        for tier in tiers:
+            in_time = self._complete.get(tier, True) and not self._clock.ran_out
+            self._complete[tier] = in_time and (budget is None or done < budget)
 
     def _recoveries(self, pool: Pool, firings: Sequence[Firing]) -> Iterator[Outcome]:
         kills = [Schedule((Kill(f.point, f.when),)) for f in spread(firings, RECOVERIES)]
         different: dict[tuple[str, ...], list[Schedule]] = {}
-        for outcome in pool.outcomes(self._in_time(kills)):
+        for outcome in pool.outcomes(kills):
             yield outcome
             passed = outcome.last_trace[: outcome.recovery]
             second = [Schedule((*outcome.schedule.faults, Kill(f.point, f.when))) for f in passed]
             different.setdefault(tuple(f.point.name for f in passed), second)
         every = [schedule for schedules in different.values() for schedule in schedules]
-        yield from pool.outcomes(self._in_time(spread(every, RECOVERY_RUNS)))
+        yield from pool.outcomes(self._clock.share(spread(every, RECOVERY_RUNS)))
 
     def _watch(self, variant: str, tier: str, claim: str) -> None:
         """A run without a crash, in which something else is done to the target."""
@@ -201,12 +202,6 @@ class _Examination:
         counter = Counter(settings, [claim], whole=False, tier=lambda _schedule: tier)
         counter.add_alone(outcome, claim)
         self._results.append(counter.result(0))
-
-    def _in_time(self, tasks: Any) -> Iterator[Any]:
-        for task in tasks:
-            if self._deadline is not None and time.monotonic() > self._deadline:
-                return
-            yield task
 
     # --- what came of it
 
@@ -276,6 +271,35 @@ class _Examination:
             story=witness.story,
             hint=witness.hint,
         )
+
+
+KILLS = frozenset({"process", "torn", "first-start"})
+
+
+def _stages(tiers: Sequence[str], kind: str) -> int:
+    """How many stages share the time: kills are one; agents go through all of them twice."""
+    others = {"power-ext4", "power-posix", "disk-full", "recovery"} & set(tiers)
+    return (bool(KILLS & set(tiers)) + len(others)) * (2 if kind == "agent" else 1)
+
+
+class _Shares:
+    """A time that is shared between stages: what one does not use is left for the others."""
+
+    def __init__(self, seconds: float | None, stages: int) -> None:
+        self._end = time.monotonic() + seconds if seconds else None
+        self._stages = stages
+        self.ran_out = False  # in the last stage
+
+    def share(self, tasks: Iterable[T]) -> Iterator[T]:
+        now = time.monotonic()
+        end = None if self._end is None else now + (self._end - now) / max(1, self._stages)
+        self._stages -= 1
+        self.ran_out = False
+        for task in tasks:
+            if end is not None and time.monotonic() > end:
+                self.ran_out = True
+                return
+            yield task
 
 
 def _tier(events: Sequence[Event]) -> Callable[[Schedule], str]:

@@ -29,6 +29,7 @@ from chaoskit.settings import Settings
 from chaoskit.workspace import Workspace
 
 CHUNK = 16  # states per task
+STRIDE = 16
 Crash = Literal[
     "kill", "ext4", "posix"
 ]  # what left the states of a recording: a profile is a power loss
@@ -68,12 +69,19 @@ class Worker:
     def _enumerate(self, crash: Crash, recording: Recording) -> Iterator[CrashState]:
         settings = self._settings
         found = (
-            killed_states(recording)
+            self._kills(recording)
             if crash == "kill"
             else powerless_states(recording, crash, settings.power_states, settings.seed)
         )
         part, parts = settings.shard
         return islice(found, part, None, parts)
+
+    def _kills(self, recording: Recording) -> Iterator[CrashState]:
+        """In their order; where time may run out, so that every part of the run gets its share."""
+        if self._settings.seconds is None:
+            return killed_states(recording)
+        states = list(killed_states(recording))
+        return (state for first in range(STRIDE) for state in states[first::STRIDE])
 
 
 class _Walk:
