@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import operator
 import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.config import get_config
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, interrupt
 
 DOCS = "https://docs.langchain.com/oss/python/langgraph/durable-execution"
 CONFIG: dict[str, Any] = {"configurable": {"thread_id": "session"}}
+ONE_THREAD = {**CONFIG, "max_concurrency": 1}  # for what is done in the background: one by one
+
+
+LONG = 10.0  # seconds; never waited for, unless something is wrong here
 
 
 class State(TypedDict):
@@ -49,8 +57,8 @@ class _Agent:
             graph.invoke(Command(resume="yes"), CONFIG, durability=self.durability)
 
     def _run(self, directory: str, world: Any, given: Any) -> str:
-        with Opened(directory, world) as graph:
-            last = graph.invoke(given, CONFIG, durability=self.durability)["messages"][-1]
+        with Opened(directory, world, late=self.durability == "async") as graph:
+            last = graph.invoke(given, ONE_THREAD, durability=self.durability)["messages"][-1]
         return str(last["content"])
 
 
@@ -87,6 +95,7 @@ class Async(Sync):
 
     durability = "async"
     # Checkpoints are written while the next step runs already: that some may be missing is documented.
+    # Here each is written when that step has done its work: as late as may be.
     promises = {
         "resumes": ("execution resumes from the last recorded step after a failure", DOCS),
         "same-answer": (
@@ -107,14 +116,76 @@ class Exit(_Agent):
     promises: dict[str, Any] = {}
 
 
+class Late(SqliteSaver):
+    """Saves of the background when the next step has done its work: in an order that is allowed, and known.
+
+    When a thread gets to it depends on the machine's mood, and two runs would not be the same.
+    """
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        super().__init__(db)
+        self.turn = threading.Condition()
+        found = self.get_tuple(CONFIG)
+        self.saved = found.metadata["step"] if found else -2  # the input is saved as step -1
+        # If the answer is there already, no step is going to run, and nobody tells when to save.
+        self.may_save = found is not None and any(
+            channel == "messages" and is_answer(value[-1])
+            for _task, channel, value in found.pending_writes or ()
+        )
+        self.for_good = self.may_save
+
+    def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+        self._wait()
+        with self._noticed(metadata["step"]):
+            return super().put(config, checkpoint, metadata, new_versions)
+
+    def put_writes(self, *args: Any, **kwargs: Any) -> None:
+        self._wait()
+        with self._noticed(self.saved):
+            super().put_writes(*args, **kwargs)
+
+    def _wait(self) -> None:
+        with self.turn:
+            self.turn.wait_for(lambda: self.may_save, LONG)
+
+    @contextmanager
+    def _noticed(self, step: int) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:  # the graph is going to end: nobody will tell when to save
+            self.may_save = self.for_good = True
+            raise
+        finally:
+            with self.turn:
+                self.saved = step
+                self.turn.notify_all()
+
+    def catch_up(self, *, is_last: bool) -> None:
+        """In a step: save all that came before it. After the last one there is nothing to wait for."""
+        step = get_config()["metadata"]["langgraph_step"]
+        with self.turn:
+            self.may_save = True
+            self.turn.notify_all()
+            self.turn.wait_for(lambda: self.saved >= step - 1 or self.for_good, LONG)
+            self.for_good = self.for_good or is_last
+            self.may_save = self.for_good
+
+
+def is_answer(message: dict[str, Any]) -> bool:
+    return message["role"] == "assistant" and not message["calls"]
+
+
 class Opened:
     """The graph, or without a world its saver, on a database that is closed again afterwards."""
 
-    def __init__(self, directory: str, world: Any = None, gate: bool = False) -> None:
+    def __init__(
+        self, directory: str, world: Any = None, *, gate: bool = False, late: bool = False
+    ) -> None:
         self.db = sqlite3.connect(Path(directory) / "graph.db", check_same_thread=False)
-        self.made = SqliteSaver(self.db)
+        self.made: Any = Late(self.db) if late else SqliteSaver(self.db)
         if world is not None:
-            self.made = graph_of(world, gate).compile(checkpointer=self.made)
+            worked = self.made.catch_up if late else lambda **_: None
+            self.made = graph_of(world, gate, worked).compile(checkpointer=self.made)
 
     def __enter__(self) -> Any:
         return self.made
@@ -123,9 +194,10 @@ class Opened:
         self.db.close()
 
 
-def graph_of(world: Any, gate: bool) -> Any:
+def graph_of(world: Any, gate: bool, worked: Callable[..., None]) -> Any:
     def model(state: State) -> dict[str, Any]:
         said = world.model([*state["messages"]])
+        worked(is_last="answer" in said)
         if "answer" in said:
             return {"messages": [{"role": "assistant", "content": said["answer"], "calls": []}]}
         return {"messages": [{"role": "assistant", "call": said, "calls": [said["id"]]}]}
@@ -136,10 +208,11 @@ def graph_of(world: Any, gate: bool) -> Any:
             interrupt("may I?")
         service, action = {"pay": ("payments", "pay"), "mail": ("mail", "send")}[call["tool"]]
         receipt = world.act(service, action, **call["args"])
+        worked(is_last=False)
         return {"messages": [{"role": "tool", "call_id": call["id"], "content": receipt}]}
 
     def after_model(state: State) -> str:
-        return "tools" if state["messages"][-1]["calls"] else END
+        return END if is_answer(state["messages"][-1]) else "tools"
 
     graph = StateGraph(State)
     graph.add_node("model", model)
