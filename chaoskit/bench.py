@@ -87,6 +87,9 @@ class Bench:
             deadline=settings.deadline, watch=self._watch,
         )  # fmt: skip
         self._numbers = itertools.count()
+        self._kept: set[tuple[str, int]] = (
+            set()
+        )  # of a fuzz: findings and how many crashes they took
 
     def close(self) -> None:
         self._supervisor.retire()
@@ -147,10 +150,7 @@ class Bench:
     def _outcome(self, run: Run, directory: Path, workload: Workload) -> Outcome:
         judgement = judge(run, self.invariants)
         holds = judgement.verdict is Verdict.HOLDS
-        where = self._settings.keep
-        # Schedules name runs of one workload only.
-        label = f"seed-{workload.seed}_" if self._settings.fuzzes else ""
-        kept = keep(directory, Path(where), run.schedule, label) if where and not holds else None
+        kept = None if holds else self._keep(judgement, run.schedule, directory, workload)
         return Outcome(
             schedule=run.schedule,
             seed=workload.seed,
@@ -162,6 +162,19 @@ class Bench:
             operations=() if holds else operations(run.history),
             kept=kept,
         )
+
+    def _keep(
+        self, judgement: Judgement, schedule: Schedule, directory: Path, workload: Workload
+    ) -> str | None:
+        """A fuzz may find the same for hours: of each kind, one with so many crashes is enough."""
+        where, label = self._settings.keep, ""
+        if self._settings.fuzzes:
+            kinds = {f.signature for f in judgement.findings} or {"doubt"}
+            fresh = {(kind, len(schedule.faults)) for kind in kinds} - self._kept
+            self._kept |= fresh
+            where = where if fresh else None
+            label = f"seed-{workload.seed}_"  # a schedule names a run of one workload only
+        return keep(directory, Path(where), schedule, label) if where else None
 
 
 def recovery_of(run: Run) -> int:

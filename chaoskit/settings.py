@@ -40,8 +40,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fuzzes(self) -> bool:
-        """Whether every run has a fresh workload; a loss of power needs one recording for many states."""
-        return self.plan == "sample" and self.agents is not None and "power" not in self.faults
+        """Whether every few runs have a fresh workload; a loss of power has one for all its states."""
+        drawn = self.plan == "sample" and self.agents is not None
+        return drawn and self.faults != ("power",)
 
     @property
     def sample_runs(self) -> int:
