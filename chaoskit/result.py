@@ -191,6 +191,7 @@ class Counter:
         if confirmed:
             self._witnesses[key] = confirmed
             self._confirmed += 1
+            self._tiers[witness.tier].confirmed += 1
             return
         del self._witnesses[key]
         self._doubts[f"found on a rebuilt state, not met in a real crash: {witness.schedule}: "
