@@ -23,9 +23,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import mmap
 import os
 import signal
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from chaoskit.inside.life import Life
@@ -34,6 +36,7 @@ from chaoskit.inside.stores import make_repeatable
 
 Message = dict[str, Any]  # {"role": "user" | "assistant" | "tool", "calls": [id...], "call_id": id}
 RESUMERS = 2
+PATIENCE = 3.0  # seconds; one that waits for the other's lock never comes
 
 
 class World:
@@ -45,6 +48,7 @@ class World:
         self._one_at_a_time = Turns()
         self.task: str = life.workload["task"]
         self.session = "session"
+        self.before_acting: Callable[[], None] = lambda: None
         self.found: dict[str, Any] | None = None  # what was found after a crash, until it is told
 
     def recovered(self) -> None:
@@ -58,6 +62,7 @@ class World:
 
         `key` only where the framework gives the tool one to tell a retry by.
         """
+        self.before_acting()
         with self._one_at_a_time:
             self.recovered()
             answer: dict[str, str] = self._life.call(service, action, key=key, **args)
@@ -144,23 +149,37 @@ def _validity(adapter: Any, directory: str) -> dict[str, Any]:
 
 
 def race(life: Life, adapter: Any, world: World) -> None:
-    """Park a task, then resume it in several processes at once: the gated effect must happen once."""
+    """Park a task, then resume it in several processes at once: the gated effect must happen once.
+
+    Its tool is slow: whoever is let to it acts when the others are there, too, or were refused.
+    """
     directory = str(life.directory)
     call(adapter.park, directory, world)
     life.share()
     reading, writing = os.pipe()  # its end of file is the starting shot
+    there = mmap.mmap(-1, RESUMERS)  # shared: a byte for each, set when it may act, or has ended
     racers = []
-    for _ in range(RESUMERS):
+    for number in range(RESUMERS):
         pid = os.fork()
         if pid == 0:
+            world.before_acting = lambda number=number: _meet(there, number)  # type: ignore[misc]
             os.close(writing)
             os.read(reading, 1)
-            os._exit(_resume_quietly(adapter, directory, world))
+            refused = _resume_quietly(adapter, directory, world)
+            there[number] = 1
+            os._exit(refused)
         racers.append(pid)
     os.close(reading)
     os.close(writing)
     refused = sum(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0 for pid in racers)
     life.probe("raced", resumers=RESUMERS, refused=refused)
+
+
+def _meet(there: mmap.mmap, number: int) -> None:
+    there[number] = 1
+    latest = time.monotonic() + PATIENCE
+    while not all(there[:]) and time.monotonic() < latest:
+        time.sleep(0.002)
 
 
 def _resume_quietly(adapter: Any, directory: str, world: World) -> int:
