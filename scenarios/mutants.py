@@ -117,6 +117,8 @@ TREE_MUTANTS = (
                  "leaves the agents ACTIVE that were so when the crash came"),
     _tree_mutant("wakes-without-parent", "tree",
                  "resumes a child while its parent is suspended"),
+    _tree_mutant("adopts-blindly", "tree",
+                 "links a child below a parent that was stopped while it was spawned"),
     _tree_mutant("handles-again", "delivery",
                  "does not recognise a message that was handled before the crash"),
 )  # fmt: skip

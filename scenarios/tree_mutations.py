@@ -11,6 +11,7 @@ from msgspec.structs import replace as changed
 from reference_agent.daemon import recovery, tree
 from reference_agent.daemon.delivery import Delivery
 from reference_agent.daemon.journal import Journal
+from reference_agent.daemon.lives import Lives
 from reference_agent.daemon.provider import POISON, ProviderSession
 from reference_agent.daemon.records import DELIVERED, Linked, Message, Settled, Suspended
 from reference_agent.daemon.state import State
@@ -75,6 +76,13 @@ def stays_active() -> None:
 def wakes_without_parent() -> None:
     sound = tree.path
     replace(tree, "path", lambda state, agent: sound(state, agent)[-1:])
+
+
+def adopts_blindly() -> None:
+    async def adopt(self: Lives, agent: str, parent: str | None) -> None:
+        await self._journal.write(Linked(agent, parent))
+
+    replace(Lives, "_adopt", adopt)
 
 
 def handles_again() -> None:
