@@ -28,6 +28,7 @@ from chaoskit import __version__, environment, registry
 from chaoskit.adapter import Adapter
 from chaoskit.bench import Outcome, open_bench, undisturbed
 from chaoskit.certificate import (
+    NEVER_PROMISED,
     PROPERTIES,
     TIERS,
     Certificate,
@@ -241,11 +242,13 @@ class _Examination:
         return found
 
     def _finding(self, witness: Witness) -> CertifiedFinding:
-        promise = self._adapter.promises.get(witness.finding.invariant)
+        claim, kind = witness.finding.invariant, witness.finding.kind
+        unpromised = (claim, kind) in NEVER_PROMISED
+        promise = None if unpromised else self._adapter.promises.get(claim)
         faults = witness.schedule.faults
         return CertifiedFinding(
-            claim=witness.finding.invariant,
-            kind=witness.finding.kind,
+            claim=claim,
+            kind=kind,
             tier=witness.tier,
             fault=", then ".join(fault.name for fault in faults) or "none",
             point=", then ".join(str(fault.point) for fault in faults) or "no point",
