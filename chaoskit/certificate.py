@@ -44,6 +44,10 @@ EXTRAS = frozenset(
     {"fenced", "idempotent", "model-once", "effects-once", "surfaced", "consume-once", "fork"}
 )
 
+# What is said of going on after a crash is said of work that had begun: a target that cannot be started
+# any more after a first start that went wrong has broken no such promise, bad as that is.
+NEVER_PROMISED = frozenset({("resumes", "never-starts")})
+
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     """What was done in one tier."""
@@ -113,11 +117,15 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     def sign(self, claim: str, tier: str) -> str:
         """The cell in a word: what is not promised is a hazard, not a violation."""
         verdict = self.cell(claim, tier)
-        promise = self.promises.get(claim)
-        if verdict is Verdict.VIOLATED and not (promise and promise.covers(tier)):
+        if verdict is Verdict.VIOLATED and not self._breaks_a_promise(claim, tier):
             return "hazard"
         words = {Verdict.HOLDS: "holds", Verdict.UNKNOWN: "unknown", Verdict.NOT_MEASURED: "-"}
         return words.get(verdict, "VIOLATED")
+
+    def _breaks_a_promise(self, claim: str, tier: str) -> bool:
+        found = [f for f in self.findings if (f.claim, f.tier) == (claim, tier)]
+        promise = self.promises.get(claim)
+        return any(f.promise for f in found) if found else bool(promise and promise.covers(tier))
 
     def measured(self) -> dict[str, dict[str, Verdict]]:
         """The claims that were examined at all."""

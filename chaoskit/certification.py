@@ -28,6 +28,7 @@ from chaoskit import __version__, environment, registry, suite
 from chaoskit.adapter import Adapter
 from chaoskit.bench import Outcome, open_bench, undisturbed
 from chaoskit.certificate import (
+    NEVER_PROMISED,
     PROPERTIES,
     TIERS,
     Certificate,
@@ -254,12 +255,14 @@ class _Examination:
         return found
 
     def _finding(self, witness: Witness) -> CertifiedFinding:
-        promise = self._adapter.promises.get(witness.finding.invariant)
-        promise = promise if promise and promise.covers(witness.tier) else None
+        claim, kind = witness.finding.invariant, witness.finding.kind
+        promise = self._adapter.promises.get(claim)
+        if (claim, kind) in NEVER_PROMISED or not (promise and promise.covers(witness.tier)):
+            promise = None
         faults = witness.schedule.faults
         return CertifiedFinding(
-            claim=witness.finding.invariant,
-            kind=witness.finding.kind,
+            claim=claim,
+            kind=kind,
             tier=witness.tier,
             fault=", then ".join(fault.name for fault in faults) or "none",
             point=", then ".join(str(fault.point) for fault in faults) or "no point",

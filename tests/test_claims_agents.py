@@ -59,8 +59,9 @@ def recovered(**facts: Any) -> Probe:
 
 
 BROKEN: list[tuple[Invariant, list[Event], str]] = [
-    (agents.RESUMES, [CRASH, BIRTH, Ended(1, "failed", "Trace\nOSError: no")], "stuck"),
-    (agents.RESUMES, [CRASH, BIRTH, Ended(1, "hung", "did not finish")], "stuck"),
+    (agents.RESUMES, [asked(1), CRASH, BIRTH, Ended(1, "failed", "Trace\nOSError: no")], "stuck"),
+    (agents.RESUMES, [effect(), CRASH, BIRTH, Ended(1, "hung", "did not finish")], "stuck"),
+    (agents.RESUMES, [CRASH, BIRTH, Ended(1, "failed", "Trace\nOSError: no")], "never-starts"),
     (agents.EFFECTS_KEPT, [MEANT, CRASH, BIRTH, end()], "lost"),
     (agents.EFFECTS_KEPT, [MEANT, CRASH, BIRTH, surfaced(cc="y"), end()], "lost"),
     (agents.EFFECTS_ONCE, [MEANT, effect(), CRASH, BIRTH, effect(1)], "doubled"),

@@ -28,13 +28,18 @@ from chaoskit.model import (
 
 
 def resumes(history: History) -> Iterator[Violation]:
-    """Goes on to the end after any crash. Broken by: crashed, born, ended(failed)."""
+    """Goes on to the end after any crash. Broken by: crashed, born, ended(failed).
+
+    Another kind if nothing had begun before the crash: what is promised of work in progress is not broken.
+    """
     _needs(any(history.of(Crashed)))
     end = list(history.of(Ended))[-1]
     if end.how == "died":
         raise NothingToJudge
     if end.how != "completed":
-        yield Violation("stuck", f"life {end.life} {end.how}: {_reason(end.detail)}")
+        begun = any(history.of(Probe, "asked")) or any(history.of(Effect))
+        kind = "stuck" if begun else "never-starts"
+        yield Violation(kind, f"life {end.life} {end.how}: {_reason(end.detail)}")
 
 
 def _reason(detail: str) -> str:
