@@ -12,6 +12,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
+from chaoskit.disk.interposer import NEEDS_SPACE, SYNCS
 from chaoskit.model import DiskError, DiskErrorKind, Fault, Firing, Kill, Schedule
 
 Seen = Mapping[Schedule, Sequence[Firing]]  # what the last life of each finished schedule passed
@@ -36,9 +37,12 @@ def faults_at(firing: Firing, kind: str) -> list[Fault]:
 
 def disk_errors(firing: Firing) -> list[Fault]:
     """Each error that the operation can have there, once and from there on."""
-    point, synced = firing.point, firing.point.name.startswith(("fsync ", "fdatasync "))
+    point = firing.point
+    kind = point.name.partition(" ")[0]
+    refused = kind in NEEDS_SPACE | SYNCS  # by a full disk
+    full: tuple[DiskErrorKind, ...] = ("ENOSPC",) if refused else ()
     errors: dict[str, tuple[DiskErrorKind, ...]] = {
-        "before": ("lost", "ENOSPC") if synced else ("EIO", "ENOSPC"),
+        "before": ("lost" if kind in ("fsync", "fdatasync") else "EIO", *full),
         "half": ("short",),
         "after": (),
     }

@@ -48,6 +48,7 @@ def test_disk_errors_are_those_that_an_operation_can_have():
     assert errors("write db", "half") == {("short", b) for b in both}
     assert errors("fsync db", "before") == {(e, b) for e in ("lost", "ENOSPC") for b in both}
     assert errors("unlink db", "after") == set()
+    assert errors("unlink db", "before") == {("EIO", b) for b in both}  # there is room for that
 
 
 @pytest.mark.requirement("C1")
