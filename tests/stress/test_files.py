@@ -3,6 +3,7 @@
 import pytest
 
 from chaoskit import registry
+from tests.stress.helpers import caught
 from tests.stress.test_agents import ELSEWHERE, POWER_ONLY, SCENARIOS
 
 pytestmark = [pytest.mark.stress, pytest.mark.requirement("O1")]
@@ -25,7 +26,7 @@ def test_only_the_upgrade_of_a_database_needs_one():
 
 @pytest.mark.parametrize("name", ON_FILES)
 def test_killed_before_and_after_every_point(chaos, name):
-    outcome = chaos.run(name, store="files")
+    outcome = chaos.run(name, store="files", shard=(0, 2))
     outcome.assert_holds()
     assert outcome.result.missed == 0
 
@@ -71,15 +72,15 @@ HERE = ["keeps-partial-turn", "ignores-completed", "asks-again", "counts-usage-t
 @pytest.mark.parametrize("name", HERE)
 def test_each_mutant_is_caught_by_the_invariant_meant_for_it(chaos, name):
     options = {"scenario": "payments", "seed": 1, **ELSEWHERE.get(name, {}), "store": "files"}
-    chaos.run(mutant=name, **options).assert_violates(MUTANTS[name])
+    caught(chaos, MUTANTS[name], mutant=name, **options)
 
 
 @pytest.mark.requirement("C2")
 @pytest.mark.parametrize("name", [name for name in POWER_ONLY if name in MUTANTS])
 def test_what_only_a_loss_of_power_can_see(chaos, name):
     chaos.run("payments", store="files", mutant=name, seed=1).assert_holds()
-    caught = chaos.run("payments", store="files", mutant=name, faults=("power",), runs=400, seed=1,
-                       profile=POWER_ONLY[name])  # fmt: skip
-    caught.assert_violates(MUTANTS[name])
-    hints = [line for witness in caught.result.witnesses for line in witness.hint]
+    found = chaos.run("payments", store="files", mutant=name, faults=("power",), runs=400, seed=1,
+                      profile=POWER_ONLY[name])  # fmt: skip
+    found.assert_violates(MUTANTS[name])
+    hints = [line for witness in found.result.witnesses for line in witness.hint]
     assert any(line.startswith("missing: fsync of") for line in hints)

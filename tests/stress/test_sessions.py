@@ -3,7 +3,7 @@
 import pytest
 
 from chaoskit import registry
-from tests.stress.helpers import assert_met_again
+from tests.stress.helpers import assert_met_again, caught
 
 pytestmark = pytest.mark.stress
 
@@ -68,6 +68,5 @@ def test_every_mutant_is_tried():
 @needs("C2")
 @pytest.mark.parametrize("name", MUTANTS)
 def test_each_mutant_is_caught_by_the_invariant_meant_for_it(chaos, name):
-    caught = chaos.run(mutant=name, seed=1, **MUTANTS[name])
-    caught.assert_violates(BROKEN[name])
-    assert_met_again(caught.result.witnesses[0])
+    found = caught(chaos, BROKEN[name], mutant=name, seed=1, **MUTANTS[name])
+    assert_met_again(found.result.witnesses[0])
