@@ -13,7 +13,11 @@ class Wal:
 
     style = "history"
     promises = {
-        "durable": ("a commit is synced", "https://sqlite.org/pragma.html#pragma_synchronous")
+        "durable": (
+            "a commit is synced",
+            "https://sqlite.org/pragma.html#pragma_synchronous",
+            "power",
+        )
     }
     synchronous = "FULL"
     saves = 10
