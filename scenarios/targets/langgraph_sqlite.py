@@ -120,6 +120,7 @@ class Memory(_Sync):
     """A control that loses data: LangGraph InMemorySaver, which keeps nothing on disk"""
 
     suite = (SUITE, "conformance.py", "langgraph.checkpoint.memory:InMemorySaver")
+    promises = {}  # "for debugging or testing purposes", says its documentation
 
     def open(self, directory: str) -> None:  # noqa: ARG002
         self.saver = InMemorySaver()
