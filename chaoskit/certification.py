@@ -26,7 +26,7 @@ import msgspec
 
 from chaoskit import __version__, environment, registry, suite
 from chaoskit.adapter import Adapter
-from chaoskit.bench import Outcome, open_bench, undisturbed
+from chaoskit.bench import CannotTest, Outcome, open_bench, undisturbed
 from chaoskit.certificate import (
     NEVER_PROMISED,
     PROPERTIES,
@@ -39,8 +39,8 @@ from chaoskit.certificate import (
 from chaoskit.confirm import confirm_all
 from chaoskit.disk.crash import spread
 from chaoskit.model import (
-    DiskError,
     Event,
+    Fail,
     Firing,
     Invoke,
     Kill,
@@ -50,6 +50,7 @@ from chaoskit.model import (
     last,
     select,
 )
+from chaoskit.plan import disk_errors
 from chaoskit.pool import Crash, Pool
 from chaoskit.recording import Recording, labels
 from chaoskit.result import Counter, Result, Witness
@@ -60,7 +61,6 @@ RECOVERIES = 8  # kills whose recoveries are looked at, to crash the different o
 RECOVERY_RUNS = 60
 POWER_STATES = 1000  # per profile, unless asked for otherwise
 RACES = 3
-NEED_SPACE = ("write ", "create ", "mkdir ", "fsync ", "fdatasync ")  # what a full disk refuses
 Say = Callable[[str], None]
 T = TypeVar("T")
 
@@ -128,6 +128,7 @@ class _Examination:
             self._say(f"recording a run{' with a fickle model' if variant else ''}")
             baseline, workload = undisturbed(bench, needs_points=False)
             recording = bench.record(workload)
+            _check_that_it_works(recording.events)
             self._recording = self._recording or recording
             counter = Counter(
                 settings, [i.name for i in bench.invariants], tier=_tier(recording.events)
@@ -321,11 +322,23 @@ def _tier(events: Sequence[Event]) -> Callable[[Schedule], str]:
     return tier
 
 
+def _check_that_it_works(events: Sequence[Event]) -> None:
+    """A store that refuses its saves loses none of them: that it holds would say nothing."""
+    failed = next(select(events, Fail), None)
+    if failed:
+        what = next(e.args for e in select(events, Invoke) if e.op == failed.op)
+        raise CannotTest(
+            f"without any fault, {what['do']} {what.get('n', '')} failed: {failed.error}"
+        )
+
+
 def _full_disks(firings: Sequence[Firing]) -> Iterator[Schedule]:
-    before = [f for f in firings if f.when == "before" and f.point.name.startswith(NEED_SPACE)]
-    for firing in spread(before, DISK_RUNS // 2):
-        for lasting in (False, True):
-            yield Schedule((DiskError(firing.point, "ENOSPC", lasting),))
+    """ENOSPC, once and from there on, at places spread over what a full disk refuses."""
+    refused = [
+        [fault for fault in disk_errors(f) if fault.name.startswith("ENOSPC")] for f in firings
+    ]
+    for faults in spread([faults for faults in refused if faults], DISK_RUNS // 2):
+        yield from (Schedule((fault,)) for fault in faults)
 
 
 def _merged(results: Sequence[Result], tiers: Sequence[str]) -> dict[str, dict[str, Verdict]]:

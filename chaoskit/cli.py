@@ -26,10 +26,9 @@ from chaoskit import (
     repro,
 )
 from chaoskit.bench import CannotTest
-from chaoskit.disk import interposer
 from chaoskit.environment import NoEnvironment
 from chaoskit.model import Mutant, Repro, Scenario, Verdict
-from chaoskit.options import EXIT, Duration, Seed
+from chaoskit.options import EXIT, Duration, Seed, check_disk
 from chaoskit.result import Result
 from chaoskit.settings import Settings, settings_of
 from chaoskit.terminal import Terminal
@@ -173,9 +172,8 @@ def run(scenarios: tuple[str, ...], fault: tuple[str, ...], directory: Path, jso
     A fuzz: `chaoskit run tree --plan sample --agents 50 --for 10m`.
     """
     needs_disk = options["points"] == "syscalls" or fault != ("kill",)
-    reason = interposer.available() if needs_disk else None
-    if reason:
-        raise ValueError(f"the disk cannot be watched here: {reason} (chaoskit doctor says more)")
+    if needs_disk:
+        check_disk()
     terminal = Terminal(to_stderr=json_file == "-")
     machine.state_directory(directory)
     results = []

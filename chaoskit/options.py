@@ -8,9 +8,17 @@ from typing import Any
 
 import rich_click as click
 
+from chaoskit.disk import interposer
 from chaoskit.model import Verdict
 
 EXIT = {Verdict.HOLDS: 0, Verdict.VIOLATED: 1, Verdict.UNKNOWN: 3, Verdict.NOT_MEASURED: 3}
+
+
+def check_disk() -> None:
+    """One clear line where the operations on the disk cannot be seen."""
+    reason = interposer.available()
+    if reason:
+        raise ValueError(f"the disk cannot be watched here: {reason} (chaoskit doctor says more)")
 
 
 class Seed(click.ParamType[int]):

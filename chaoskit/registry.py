@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -45,20 +45,20 @@ def scenario(name: str) -> Scenario:
 
 def _families() -> dict[str, Scenario]:
     """The members of all families, by name."""
-    found: dict[str, Scenario] = {}
-    for entry in entry_points(group=FAMILIES):
-        members = _load(entry.value)
-        assert isinstance(members, dict), f"{entry.value} is not a dictionary of scenarios"
-        found |= members
-    return found
+    return _members(FAMILIES)
 
 
 def targets() -> dict[str, str]:
     """The known adapters: name -> reference."""
-    found: dict[str, str] = {}
-    for entry in entry_points(group=TARGETS):
+    return _members(TARGETS)
+
+
+def _members(group: str) -> dict[str, Any]:
+    """What the dictionaries of a group have, together."""
+    found: dict[str, Any] = {}
+    for entry in entry_points(group=group):
         members = _load(entry.value)
-        assert isinstance(members, dict), f"{entry.value} is not a dictionary of references"
+        assert isinstance(members, dict), f"{entry.value} is not a dictionary"
         found |= members
     return found
 

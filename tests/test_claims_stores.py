@@ -148,6 +148,7 @@ def test_a_claim_and_what_breaks_it(claim, history, kinds):
     ("claim", "history"),
     [
         (stores.DURABLE, told().change(1)),
+        (stores.DURABLE, told().change(1, error="no").crash().look(load=None)),
         (stores.PREFIX, told().change(1).crash().look(load=[1])),
         (stores.IMMUTABLE, told().crash().look(load=[1])),
         (stores.CONSISTENT, told().crash().look(load=[1])),

@@ -63,10 +63,6 @@ class Look:
         self.found = found
         self.session = session
 
-    @property
-    def after_a_crash(self) -> bool:
-        return self.probe.life > 0
-
     def sequence(self) -> list[Found | str] | None:
         """Everything that is kept, the oldest first; None where only the latest is."""
         for kind in ("items", "history"):

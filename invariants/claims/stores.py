@@ -229,13 +229,20 @@ def _claim(name: str, summary: str, check: Callable[[History], Iterator[Violatio
     return Invariant(name=name, summary=summary, check=check)
 
 
+def _on_acknowledged(history: History) -> Iterator[Violation]:
+    """Where nothing was ever acknowledged, nothing can be lost."""
+    if not any(look.session.acknowledged or look.session.gone for look in looks(history)):
+        raise NothingToJudge
+    yield from _on_every_look(durable)(history)
+
+
 def _on_sequences(history: History) -> Iterator[Violation]:
     if not any(look.sequence() is not None for look in looks(history)):
         raise NothingToJudge
     yield from _on_every_look(prefix)(history)
 
 
-DURABLE = _claim("durable", "what was acknowledged is there", _on_every_look(durable))
+DURABLE = _claim("durable", "what was acknowledged is there", _on_acknowledged)
 ATOMIC = _claim("atomic", "a save is there whole, or not at all", _on_every_look(atomic))
 PREFIX = _claim("prefix", "no gap, no other order, no duplicate", _on_sequences)
 LOADABLE = _claim("loadable", "opens and loads after any crash, with nobody's help", loadable)

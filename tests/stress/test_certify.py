@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from chaoskit import certificate as certificates, pages
+from chaoskit.bench import CannotTest
 from chaoskit.certificate import TIERS
 from chaoskit.certification import Wanted, certify
 from chaoskit.environment import NoEnvironment
@@ -67,6 +68,11 @@ def test_what_only_a_loss_of_power_takes_back():
 def test_a_file_written_in_place_is_lost_to_any_kill():
     found = broken(certified(f"{CONTROLS}:Files", tiers=("process", "torn")))
     assert {"process", "torn"} <= set(found["loadable"])
+
+
+def test_a_store_that_refuses_every_save_gets_no_certificate():
+    with pytest.raises(CannotTest, match="without any fault, save 1 failed: out of order"):
+        certified(f"{CONTROLS}:Refuses")
 
 
 def test_an_append_that_is_not_synced():

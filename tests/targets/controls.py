@@ -97,6 +97,13 @@ class Careful(Files):
         os.close(directory)
 
 
+class Refuses(Files):
+    """No save ever works: nothing can be lost, and nothing may be said to hold"""
+
+    def save(self, session, state):
+        raise OSError("out of order")
+
+
 class Lines:
     """Items appended to a file, never synced"""
 
