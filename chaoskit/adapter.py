@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+CALLERS = ("threads", "tasks")  # from where an application may save, other than from one place
 STYLES = ("snapshot", "history", "append", "workflow")
 _BLOCK = re.compile(r"(?m)^# /// script$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
 
@@ -164,6 +165,11 @@ def _check(class_name: str, path: Path, methods: set[str], facts: dict[str, Any]
     style = facts.get("style")
     if style is not None and style not in STYLES:
         raise BadAdapter(f"style of {class_name}: expected {', '.join(STYLES)}, got {style!r}")
+    callers = facts.get("callers")
+    if callers is not None and callers not in CALLERS:
+        raise BadAdapter(
+            f"callers of {class_name}: expected {' or '.join(CALLERS)}, got {callers!r}"
+        )
     for claim, words in facts.get("promises", {}).items():
         texts = isinstance(words, tuple) and all(isinstance(word, str) for word in words)
         if not texts or len(words) not in (2, 3) or words[2:] not in ((), ("power",)):

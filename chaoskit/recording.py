@@ -7,8 +7,10 @@ been acknowledged by then must survive it.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 
 import msgspec
 
@@ -40,14 +42,19 @@ from chaoskit.model import (
 END = "the end"  # the name of the point after the last operation
 
 
-class Recording(msgspec.Struct, frozen=True):
+class Recording(msgspec.Struct, frozen=True, dict=True):
     trace: Trace
     events: tuple[Event, ...]
 
     def until(self, position: int) -> list[Event]:
         """What had been seen when so many operations were done."""
-        placed = (e for e in self.events if isinstance(e, Placed))
-        return [Born(0), *(event for event in placed if event.at <= position)]
+        seen = bisect_right(self._placed, position, key=lambda event: event.at)
+        return [Born(0), *self._placed[:seen]]
+
+    @cached_property
+    def _placed(self) -> list[Placed]:
+        """In the order in which they were told, so their positions never fall."""
+        return [event for event in self.events if isinstance(event, Placed)]
 
     def claims(self) -> list[int]:
         """Positions at which something was acknowledged or done to the World."""
@@ -77,10 +84,13 @@ class CrashState:
 
 def unfinished(events: Iterable[Event], life: int) -> list[Event]:
     """Operations of a life that were asked for and not answered: they may or may not have happened."""
-    mine = [event for event in events if getattr(event, "life", None) == life]
-    answered = {event.op for event in mine if isinstance(event, Ok | Fail)}
-    asked = [event.op for event in mine if isinstance(event, Invoke)]
-    return [Info(life, op) for op in asked if op not in answered]
+    asked: dict[int, Info] = {}
+    for event in events:
+        if isinstance(event, Invoke) and event.life == life:
+            asked[event.op] = Info(life, event.op)
+        elif isinstance(event, Ok | Fail) and event.life == life:
+            asked.pop(event.op, None)
+    return list(asked.values())
 
 
 # --- points ------------------------------------------------------------------------------------

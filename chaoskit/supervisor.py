@@ -60,7 +60,7 @@ from chaoskit.zygote import Zygote
 
 HISTORY_FILE = "history.jsonl"
 _JSON = msgspec.json.Encoder()
-LIVES_PER_PROCESS = 60  # a leak of the target must not spoil more states than this
+LIVES_PER_PROCESS = 120  # a leak of the target must not spoil more states than this
 
 
 class Supervisor:
@@ -314,9 +314,13 @@ class _RunInProgress:
 
 def interrupted(events: Iterable[Event], life: int) -> list[Json]:
     """The arguments of that life's operations that failed or were never answered."""
-    mine = [event for event in events if getattr(event, "life", None) == life]
-    done = {event.op for event in mine if isinstance(event, Ok)}
-    return [event.args for event in mine if isinstance(event, Invoke) and event.op not in done]
+    asked: dict[int, Json] = {}
+    for event in events:
+        if isinstance(event, Invoke) and event.life == life:
+            asked[event.op] = event.args
+        elif isinstance(event, Ok) and event.life == life:
+            asked.pop(event.op, None)
+    return list(asked.values())
 
 
 def read_trace(path: Path) -> tuple[tuple[Firing, ...], bool]:

@@ -16,9 +16,10 @@ Smallest history that breaks it: effect, crashed, effect, where the undisturbed 
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
+
+import msgspec
 
 from chaoskit.model import Ack, Effect, Ended, History, Invariant, NothingToJudge, Probe, Violation
 
@@ -62,7 +63,7 @@ def _done(effects: Iterable[Effect]) -> Counter[str]:
 
 
 def _args(args: object) -> str:
-    return json.dumps(args, sort_keys=True)
+    return msgspec.json.encode(args, order="sorted").decode()
 
 
 INVARIANT = Invariant(

@@ -142,29 +142,28 @@ class Agent:
             # Relative: who moves the state directory moves the scratchpads with it.
             await kept.create_session(provider.model, provider.name, f"{session}.scratch")
             boot = boot or new_id("boot")
-            await Recovery(kept, events, boot).recover()
+            checkpoint = await Recovery(kept, events, boot).recover()
             agent = cls(
                 directory=directory, store=kept, events=events, lock=lock, provider=provider,
                 toolbox=toolbox, boot=boot,
                 registry=registry or HookRegistry(), session=session, new_id=new_id, clock=clock,
                 sleep=sleep, tell=tell, options=options or Options(), results=results,
             )  # fmt: skip
-            await agent._load()
+            await agent._load(checkpoint)
             opened.pop_all()
         log.info("session.open", agent_id=agent_id, session_id=session, model=provider.model,
                  provider=provider.name)  # fmt: skip
         return agent
 
-    async def _load(self) -> None:
+    async def _load(self, checkpoint: StoredCheckpoint | None) -> None:
         stored = await self._store.messages()
         self._conversation = [each.message for each in stored]
         self._turns = [each.turn for each in stored]
         spent = await self._store.spent_tokens()
         self._budget = Budget(spent, self._options.limit_tokens)
-        found = await self._store.latest_checkpoint()
-        if found:
-            self._checkpointed = found
-            self.plan = await self._store.plan(found)
+        if checkpoint:
+            self._checkpointed = checkpoint
+            self.plan = await self._store.plan(checkpoint)
 
     async def catch_up(self) -> bool:
         """Make durable what waits for the disk to work again; whether nothing waits any more."""

@@ -18,8 +18,8 @@ kernel may have dropped them and call the file clean.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -134,4 +134,4 @@ def _decoded(line: bytes, path: Path, number: int) -> dict[str, Any]:
 
 
 def _timestamp(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

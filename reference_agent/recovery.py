@@ -21,7 +21,7 @@ from typing import Any
 from reference_agent.log import EventLog
 from reference_agent.messages import Message, unanswered
 from reference_agent.store import SessionStore
-from reference_agent.store.records import Run, RunStatus
+from reference_agent.store.records import Run, RunStatus, StoredCheckpoint
 
 ENDS = ("run.completed", "run.failed", "run.cancelled", "run.interrupted")
 NO_RESULT = "error: no result was recorded"
@@ -33,20 +33,24 @@ class Recovery:
         self._log = log
         self._boot = boot
 
-    async def recover(self) -> None:
+    async def recover(self) -> StoredCheckpoint | None:
+        """The checkpoint to which it went back, if there is one."""
         last = await self._store.last_run()
+        checkpoint = await self._store.latest_checkpoint()
         if last:
             run, status = last
             self._log_once("run.started", "run_id", run_id=run.run_id, request_id=run.request_id,
                            boot_id=run.boot_id)  # fmt: skip
-            await self._log_last_turn()
+            if checkpoint:
+                await self._log_turn_of(checkpoint)
             await self._end(run, status)
-        await self._roll_back(repair=last is None)
+        if checkpoint:
+            await self._store.roll_back_to(checkpoint.last_msg_id)
+        elif last is None:
+            await self._answer_the_unanswered()
+        return checkpoint
 
-    async def _log_last_turn(self) -> None:
-        checkpoint = await self._store.latest_checkpoint()
-        if checkpoint is None:
-            return
+    async def _log_turn_of(self, checkpoint: StoredCheckpoint) -> None:
         said = await self._store.messages(up_to=checkpoint.last_msg_id)
         # One that was written between two calls is not the end of its turn.
         if not unanswered([each.message for each in said]):
@@ -63,13 +67,6 @@ class Recovery:
         if not self._has_ended(run):
             self._log.append("run.interrupted", run_id=run.run_id, reason="process_restart")
         await self._store.end_run(run, "interrupted", "process_restart")
-
-    async def _roll_back(self, *, repair: bool) -> None:
-        checkpoint = await self._store.latest_checkpoint()
-        if checkpoint:
-            await self._store.roll_back_to(checkpoint.last_msg_id)
-        elif repair:
-            await self._answer_the_unanswered()
 
     async def _answer_the_unanswered(self) -> None:
         stored = await self._store.messages()

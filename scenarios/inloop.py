@@ -153,6 +153,7 @@ def _end(loop: asyncio.AbstractEventLoop) -> None:
             for task in left:
                 task.cancel()
             loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        loop.run_until_complete(loop.shutdown_asyncgens())
+        if loop._asyncgens:  # type: ignore[attr-defined]
+            loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         loop.close()

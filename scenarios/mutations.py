@@ -28,7 +28,7 @@ from reference_agent.store.database import Database
 from reference_agent.store.files import FilesStore, folded
 from reference_agent.store.lines import AnyLine, CheckpointWritten
 from reference_agent.store.protocol import SessionStore
-from reference_agent.store.records import RecordedCall, Run
+from reference_agent.store.records import RecordedCall, Run, StoredCheckpoint
 from reference_agent.store.sqlite import SqliteStore
 from reference_agent.tools import Tool
 
@@ -83,13 +83,14 @@ def interrupts_twice() -> None:
 def interrupts_completed() -> None:
     sound = Recovery.recover
 
-    async def recover(self: Recovery) -> None:
+    async def recover(self: Recovery) -> StoredCheckpoint | None:
         last = await self._store.last_run()
-        await sound(self)
+        checkpoint = await sound(self)
         if last:
             self._log_once(
                 "run.interrupted", "run_id", run_id=last[0].run_id, reason="process_restart"
             )
+        return checkpoint
 
     replace(Recovery, "recover", recover)
 
@@ -115,8 +116,8 @@ def drops_arguments() -> None:
     def without(message: Message) -> Message:
         return changed(message, calls=tuple(changed(call, args={}) for call in message.calls))
 
-    async def load(self: Agent) -> None:
-        await sound(self)
+    async def load(self: Agent, checkpoint: Any) -> None:
+        await sound(self, checkpoint)
         self._conversation = list(map(without, self._conversation))
 
     replace(Agent, "_load", load)
@@ -134,9 +135,9 @@ def shows_rolled_back() -> None:
     sound, follow = Recovery.recover, Screen.follow
     before: list[Message] = []
 
-    async def recover(self: Recovery) -> None:
+    async def recover(self: Recovery) -> StoredCheckpoint | None:
         before.extend(each.message for each in await self._store.messages())
-        await sound(self)
+        return await sound(self)
 
     replace(Recovery, "recover", recover)
     replace(Screen, "follow", lambda self, _conversation: follow(self, before))
@@ -409,8 +410,8 @@ def unsynced_directory() -> None:
 def synchronous_normal() -> None:
     sound = Database._prepare
 
-    async def prepare(self: Database, path: Any) -> None:
-        await sound(self, path)
+    async def prepare(self: Database, path: Any, *, is_new: bool) -> None:
+        await sound(self, path, is_new=is_new)
         await self.execute("PRAGMA synchronous = NORMAL")
 
     replace(Database, "_prepare", prepare)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from chaoskit.adapter import BadAdapter, read
+from chaoskit.inside.stores import at_once
 from scenarios.targets import TARGETS
 
 STORE = """
@@ -30,6 +31,24 @@ def test_promises_that_cannot_be_read_are_an_error_and_not_none(tmp_path: Path) 
     (tmp_path / "a.py").write_text(STORE.format(where="made_up()"))
     with pytest.raises(BadAdapter, match="promises"):
         read("a", f"{tmp_path}/a.py:Store")
+
+
+def test_callers_that_nobody_knows_are_an_error(tmp_path: Path) -> None:
+    source = STORE.format(where="DOCS").replace(
+        "    promises", '    callers = "robots"\n    promises'
+    )
+    (tmp_path / "a.py").write_text(source)
+    with pytest.raises(
+        BadAdapter, match="callers of Store: expected threads or tasks, got 'robots'"
+    ):
+        read("a", f"{tmp_path}/a.py:Store")
+
+
+def test_what_is_under_way_at_once_is_of_different_sessions() -> None:
+    steps = [{"session": name, "n": n} for n, name in enumerate("abaacb")]
+    groups = list(at_once(steps))
+    assert ["".join(step["session"] for step in group) for group in groups] == ["ab", "a", "acb"]
+    assert [step for group in groups for step in group] == steps
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -234,24 +234,16 @@ class Stage:
         self._flat: dict[str, _Flat] = {}
 
     def show(self, image: Image) -> None:
-        if self._shown is not None and self._untouched():
-            materialise(image, self.root, self._shown)
-        elif self._shown is None or not self._mend(self._shown):
-            materialise(image, self.root, None)
-        else:
-            materialise(image, self.root, self._shown)
+        previous = self._shown if self._shown and self._put_back(self._shown) else None
+        materialise(image, self.root, previous)
         self._mark()
         self._shown = image
 
-    def _look(self) -> dict[str, tuple[int, int, int]]:
-        return {path: _mark_of(entry) for path, entry in _scan(self.root)}
-
-    def _untouched(self) -> bool:
-        return self._look() == self._marks and not any(self.always(p) for p in self._marks)
-
-    def _mend(self, shown: Image) -> bool:
-        """Puts back single files; says no when more than files changed."""
-        now = self._look()
+    def _put_back(self, shown: Image) -> bool:
+        """Single files that somebody changed; says no when more than files changed."""
+        now = {path: _mark_of(entry) for path, entry in _scan(self.root)}
+        if now == self._marks and not any(map(self.always, now)):
+            return True
         for path in [p for p in now if p not in self._marks]:
             _remove(f"{self.root}/{path}")
         nodes = {path: node for path, _, node in shown.walk()}
@@ -270,11 +262,13 @@ class Stage:
         return True
 
     def _mark(self) -> None:
-        for _, entry in _scan(self.root):
-            marked = entry.stat(follow_symlinks=False).st_mtime_ns == LONG_AGO
-            if entry.is_file(follow_symlinks=False) and not marked:
+        self._marks = {}
+        for path, entry in _scan(self.root):
+            number, size, changed = _mark_of(entry)
+            if entry.is_file(follow_symlinks=False) and changed != LONG_AGO:
                 os.utime(entry.path, ns=(LONG_AGO, LONG_AGO))
-        self._marks = self._look()
+                changed = LONG_AGO
+            self._marks[path] = number, size, changed
 
 
 def _mark_of(entry: os.DirEntry[str]) -> tuple[int, int, int]:

@@ -14,6 +14,9 @@ An adapter is a class of about twenty lines (docs/adapters.md). Its methods may 
     settle()                     waits until a recovery in the background is done
     settings()                   what is really in force, for the certificate
 
+`callers` says from where an application may call it: "threads" (every session is saved to from a thread of
+its own, in turns), "tasks" (the saves of different sessions are under way at once); else from one place.
+
 What is told: each operation with its acknowledgement, and looks (`recovered`, `end`): of every session
 the numbers of the saves that were found. A state is known by its number and must read exactly as it
 was saved; anything else is told as it is, shortened.
@@ -30,9 +33,11 @@ import sqlite3
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from copy import deepcopy
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -64,13 +69,10 @@ def _live(life: Life, store: Store) -> None:
         return
     if life.number:
         life.probe("recovered", sessions={s: store.look(s) for s in sessions})
-        for operation in life.interrupted:
-            _do(life, store, {**operation, "again": True})
-        for session in sessions:
-            _do(life, store, _step(store, session, FRESH + life.number))
+        _change(life, store, [{**operation, "again": True} for operation in life.interrupted])
+        _change(life, store, [_step(store, s, FRESH + life.number) for s in sessions])
     else:
-        for step in life.workload["steps"]:
-            _do(life, store, step)
+        _change(life, store, life.workload["steps"])
     life.probe("end", sessions={s: store.look(s) for s in sessions}, settings=store.settings())
     store.close()
 
@@ -79,12 +81,49 @@ def _step(store: Store, session: str, n: int) -> dict[str, Any]:
     return {"do": "append" if store.appends else "save", "session": session, "n": n, "size": 40}
 
 
+def _change(life: Life, store: Store, steps: list[dict[str, Any]]) -> None:
+    """One step after the other, in the way of the adapter's callers."""
+    if store.callers == "tasks":
+        for group in at_once(steps):
+            store.finish(_gathered([_do_as_task(life, store, step) for step in group]))
+        return
+    for step in steps:
+        store.in_its_thread(step["session"], partial(_do, life, store, step))
+
+
+def at_once(steps: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Steps that follow each other, as long as each belongs to another session: those keep their order."""
+    group: list[dict[str, Any]] = []
+    for step in steps:
+        if any(step["session"] == other["session"] for other in group):
+            yield group
+            group = []
+        group.append(step)
+    if group:
+        yield group
+
+
 def _do(life: Life, store: Store, step: dict[str, Any]) -> None:
+    with _told(life, step):
+        store.do(step)
+
+
+async def _do_as_task(life: Life, store: Store, step: dict[str, Any]) -> None:
+    with _told(life, step):
+        await store.begin(step)
+
+
+async def _gathered(tasks: list[Coroutine[Any, Any, None]]) -> None:
+    await asyncio.gather(*tasks)
+
+
+@contextmanager
+def _told(life: Life, step: dict[str, Any]) -> Iterator[None]:
     """One operation; an error is told, and the client goes on with the next."""
     try:
         with life.operation("change", **step):
             sys.audit("persist.point", step["do"], "before")
-            store.do(step)
+            yield
             life.ack("changed", **step)
             sys.audit("persist.point", step["do"], "after")  # a store without files dies here, too
     except Exception:  # noqa: BLE001 - it is in the history as `fail`; a library may raise anything
@@ -98,7 +137,9 @@ class Store:
         self._adapter = adapter()
         self._directory = directory
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._threads: dict[str, ThreadPoolExecutor] = {}
         self.appends = not hasattr(self._adapter, "save")
+        self.callers: str = getattr(self._adapter, "callers", "one")
 
     def opens(self) -> str:
         """Nothing, or what kept it from opening."""
@@ -114,20 +155,36 @@ class Store:
         self._call("close")
 
     def leave(self) -> None:
+        for thread in self._threads.values():
+            thread.shutdown()
         if self._loop:
             self._loop.close()
 
     def settings(self) -> dict[str, Any]:
-        return self._call("settings") if hasattr(self._adapter, "settings") else {}
+        found = self._call("settings") if hasattr(self._adapter, "settings") else {}
+        return found if self.callers == "one" else {**found, "callers": self.callers}
+
+    def in_its_thread(self, session: str, work: Callable[[], None]) -> None:
+        """Here, or in the thread that this session has: one at a time, so that two runs are the same."""
+        if self.callers != "threads":
+            work()
+            return
+        if session not in self._threads:
+            self._threads[session] = ThreadPoolExecutor(1, thread_name_prefix=session)
+        self._threads[session].submit(work).result()
 
     def do(self, step: dict[str, Any]) -> None:
+        self.finish(self.begin(step))
+
+    def begin(self, step: dict[str, Any]) -> Any:
+        """Done when it returns, or an awaitable."""
         session = step["session"]
         if step["do"] == "delete":
-            self._call("delete", session)
-        elif step["do"] == "append":
-            self._call("append", session, deepcopy(items_of(session, step["n"], step["size"])))
-        else:
-            self._call("save", session, dict(state_of(session, step["n"], step["size"])))
+            return self._adapter.delete(session)
+        if step["do"] == "append":
+            items = deepcopy(items_of(session, step["n"], step["size"]))
+            return self._adapter.append(session, items)
+        return self._adapter.save(session, dict(state_of(session, step["n"], step["size"])))
 
     def look(self, session: str) -> dict[str, Any]:
         """What is there: numbers of saves that read as they were made, else the words that are there."""
@@ -147,7 +204,9 @@ class Store:
         return seen
 
     def _call(self, method: str, *args: Any) -> Any:
-        answer = getattr(self._adapter, method)(*args)
+        return self.finish(getattr(self._adapter, method)(*args))
+
+    def finish(self, answer: Any) -> Any:
         if inspect.isawaitable(answer):
             self._loop = self._loop or asyncio.new_event_loop()
             return self._loop.run_until_complete(_awaited(answer))

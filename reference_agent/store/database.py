@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -43,41 +43,19 @@ class Database:
     @classmethod
     async def open(cls, path: Path, connect: Connect = aiosqlite.connect) -> Database:
         """Raises CorruptStore or NewerStore rather than work on what it does not understand."""
-        await cls._check(path, connect)
-        connection = await connect(path, isolation_level=None)  # transactions are ours to begin
-        database = cls(connection)
+        is_new = not os.path.exists(path)  # noqa: ASYNC240, PTH110 - `path` may be :memory:
+        database = cls(await connect(path, isolation_level=None))  # transactions are ours to begin
         try:
-            await database._prepare(path)
+            await database._prepare(path, is_new=is_new)
         except BaseException:
-            await connection.close()
+            await database._close_as_found(path, connect)
             raise
         return database
 
-    @staticmethod
-    async def _check(path: Path, connect: Connect) -> None:
-        """Read-only where it can be: any other connection would move the -wal into a damaged file.
-
-        A crash while the database was made can leave a journal that has to be rolled back before
-        anybody can read; that takes a connection that may write, and there is no -wal to move yet.
-        """
-        if not os.path.exists(path):  # noqa: ASYNC240, PTH110 - `path` may be :memory:
-            return
-        unfinished = os.path.exists(f"{path}-journal")  # noqa: ASYNC240, PTH110
-        uri = f"file:{quote(str(path))}?mode={'rw' if unfinished else 'ro'}"
-        connection = await connect(uri, uri=True, isolation_level=None)
+    async def _prepare(self, path: Path, *, is_new: bool) -> None:
         try:
-            ((found,),) = await connection.execute_fetchall("PRAGMA quick_check(1)")
-        except sqlite3.OperationalError:
-            raise  # busy, unreadable: the machine's trouble, not the file's
-        except sqlite3.DatabaseError as error:
-            raise CorruptStore(path, str(error)) from None
-        finally:
-            await connection.close()
-        if found != "ok":
-            raise CorruptStore(path, found)
-
-    async def _prepare(self, path: Path) -> None:
-        try:
+            if not is_new:
+                await self._check(path)
             await self.execute("PRAGMA journal_mode = WAL")
             await self.execute("PRAGMA synchronous = FULL")
             await self._migrate(path)
@@ -85,6 +63,22 @@ class Database:
             raise  # busy, full, unreadable: the machine's trouble, not the file's
         except sqlite3.DatabaseError as error:
             raise CorruptStore(path, str(error)) from None
+
+    async def _check(self, path: Path) -> None:
+        """Reads all of it, and changes nothing."""
+        (found,) = await self.one("PRAGMA quick_check(1)")
+        if found != "ok":
+            raise CorruptStore(path, found)
+
+    async def _close_as_found(self, path: Path, connect: Connect) -> None:
+        """The last to close moves the -wal into the file, damaged or not: one that only reads does not."""
+        last = await connect(f"file:{quote(str(path))}?mode=ro", uri=True)
+        try:
+            with suppress(sqlite3.Error):
+                await last.execute_fetchall("PRAGMA schema_version")  # it has the -wal open now
+            await self.close()
+        finally:
+            await last.close()
 
     async def _migrate(self, path: Path) -> None:
         (version,) = await self.one("PRAGMA user_version")

@@ -25,6 +25,7 @@ class Sqlite:
 
     style = "snapshot"
     unit = "one save_state(): the state after one method"
+    callers = "threads"
     promises = {
         "durable": ("a flow's state is kept across restarts", DOCS),
         "loadable": (

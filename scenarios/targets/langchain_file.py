@@ -24,6 +24,7 @@ class FileHistory:
 
     style = "append"
     unit = "one add_message(): add_messages() calls it for each"
+    callers = "threads"
     largest = 200_000  # every message is a rewrite of the whole file
     promises = {
         "durable": ("stores the history of a chat in a local file", DOCS),

@@ -83,6 +83,7 @@ class Sqlite(_Sync):
     """LangGraph SqliteSaver, one connection, one file"""
 
     kind = SqliteSaver
+    callers = "threads"  # it has a lock; its documentation opens the connection for all threads
     suite = (SUITE, "conformance.py", "langgraph.checkpoint.sqlite:SqliteSaver")
 
     def open(self, directory: str) -> None:
@@ -133,6 +134,7 @@ class AsyncSqlite(_Promised):
     """LangGraph AsyncSqliteSaver, one connection, one file"""
 
     suite = (SUITE, "conformance.py", "langgraph.checkpoint.sqlite.aio:AsyncSqliteSaver")
+    callers = "tasks"
 
     async def open(self, directory: str) -> None:
         self.stack = AsyncExitStack()

@@ -20,6 +20,7 @@ class Sqlite:
 
     style = "snapshot"
     unit = "one change of a run's state"
+    callers = "tasks"
     promises = {
         "durable": ("every state transition is written to the database", DOCS),
         "loadable": ("runs are recovered and resumed after a crash of the server", DOCS),

@@ -25,6 +25,7 @@ class Files:
 
     style = "history"
     unit = "one write_checkpoint(): the transcript up to it, the plan and the budget"
+    callers = "tasks"
     promises = {
         "durable": (
             "a write is durable when it returns",

@@ -42,6 +42,7 @@ class File:
 
     style = "append"
     unit = "one append_message(): one message with all its content blocks"
+    callers = "threads"
     promises = {
         "durable": ("conversation and state outlive a restart of the application", DOCS),
         "prefix": ("an agent continues the conversation where it left off", DOCS),

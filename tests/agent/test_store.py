@@ -516,7 +516,8 @@ def test_a_damaged_database_is_named_and_left_as_it_is(tmp_path, damage):
 
 
 @pytest.mark.requirement("K3")
-def test_a_damaged_database_is_left_as_it_is_with_its_write_ahead_log(tmp_path):
+@pytest.mark.parametrize("damage", [garbage_header, flipped_page, truncated, in_mid_page])
+def test_a_damaged_database_is_left_as_it_is_with_its_write_ahead_log(tmp_path, damage):
     # BUG found by this test: closing the connection moved the log into the damaged file.
     live = tmp_path / "live.db"
     whole_database(live)
@@ -524,7 +525,7 @@ def test_a_damaged_database_is_left_as_it_is_with_its_write_ahead_log(tmp_path):
     keep.execute("INSERT INTO plans VALUES ('a', 'b')")
     keep.commit()
     path, wal = tmp_path / "sessions.db", tmp_path / "sessions.db-wal"
-    path.write_bytes(flipped_page(live.read_bytes()))
+    path.write_bytes(damage(live.read_bytes()))
     wal.write_bytes((tmp_path / "live.db-wal").read_bytes())
     keep.close()
     before = path.read_bytes(), wal.read_bytes()

@@ -75,6 +75,19 @@ def test_a_store_that_refuses_every_save_gets_no_certificate():
         certified(f"{CONTROLS}:Refuses")
 
 
+def test_a_transaction_that_tasks_share():
+    kills = ("process", "torn")
+    assert broken(certified(f"{CONTROLS}:Shared", tiers=kills)) == {}
+    made = certified(f"{CONTROLS}:SharedByTasks", tiers=kills)
+    assert "process" in broken(made)["consistent"]
+    assert made.settings["callers"] == "tasks"
+
+
+def test_a_store_that_only_its_first_thread_may_use():
+    with pytest.raises(CannotTest, match="save 1 failed: SQLite objects created in a thread"):
+        certified(f"{CONTROLS}:Bound")
+
+
 def test_an_append_that_is_not_synced():
     found = broken(certified(f"{CONTROLS}:Lines", tiers=("process", "torn", "power-ext4")))
     assert "power-ext4" in found["durable"]
