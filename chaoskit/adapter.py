@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-CALLERS = ("threads", "tasks")  # from where an application may save, other than from one place
+CALLERS = ("one", "threads", "tasks")  # from where an application saves
 STYLES = ("snapshot", "history", "append", "workflow")
 _BLOCK = re.compile(r"(?m)^# /// script$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
 
@@ -167,9 +167,7 @@ def _check(class_name: str, path: Path, methods: set[str], facts: dict[str, Any]
         raise BadAdapter(f"style of {class_name}: expected {', '.join(STYLES)}, got {style!r}")
     callers = facts.get("callers")
     if callers is not None and callers not in CALLERS:
-        raise BadAdapter(
-            f"callers of {class_name}: expected {' or '.join(CALLERS)}, got {callers!r}"
-        )
+        raise BadAdapter(f"callers of {class_name}: expected {', '.join(CALLERS)}, got {callers!r}")
     for claim, words in facts.get("promises", {}).items():
         texts = isinstance(words, tuple) and all(isinstance(word, str) for word in words)
         if not texts or len(words) not in (2, 3) or words[2:] not in ((), ("power",)):

@@ -295,6 +295,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 Event = Born | Invoke | Ok | Fail | Info | Ack | Effect | Probe | Crashed | Struck | Ended
 Placed = Invoke | Ok | Fail | Ack | Effect | Probe  # those that have a position
 E = TypeVar("E", bound=Event)
+D = TypeVar("D")
 
 
 class History(msgspec.Struct, frozen=True, dict=True):
@@ -308,6 +309,17 @@ class History(msgspec.Struct, frozen=True, dict=True):
 
     def expected(self, kind: type[E], name: str | None = None) -> Iterator[E]:
         return select(self._baseline.get(kind, ()), kind, name)
+
+    def once(self, derive: Callable[[History], D]) -> D:
+        """What several invariants derive from one history is derived once, and changed by none of them."""
+        if derive not in self._derived:
+            self._derived[derive] = derive(self)
+        found: D = self._derived[derive]
+        return found
+
+    @cached_property
+    def _derived(self) -> dict[object, Any]:
+        return {}
 
     # Every invariant looks for some kind of event, several times: sort them once.
 

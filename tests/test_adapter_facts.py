@@ -39,7 +39,7 @@ def test_callers_that_nobody_knows_are_an_error(tmp_path: Path) -> None:
     )
     (tmp_path / "a.py").write_text(source)
     with pytest.raises(
-        BadAdapter, match="callers of Store: expected threads or tasks, got 'robots'"
+        BadAdapter, match="callers of Store: expected one, threads, tasks, got 'robots'"
     ):
         read("a", f"{tmp_path}/a.py:Store")
 

@@ -46,6 +46,7 @@ from chaoskit.inside.loading import load
 
 ODD = 'Zürich \u2028 \U0001f4a5 \x00 "quotes" \\ back \x7f \n line'  # what breaks naive formats
 CONNECT = sqlite3.connect  # the real one: a process that is used again is made repeatable again
+LARGE = 100_000
 FRESH = 1000  # saves with this number and above are made after a crash, to see that life goes on
 
 
@@ -110,7 +111,9 @@ def _do(life: Life, store: Store, step: dict[str, Any]) -> None:
 
 async def _do_as_task(life: Life, store: Store, step: dict[str, Any]) -> None:
     with _told(life, step):
-        await store.begin(step)
+        answer = store.begin(step)
+        if inspect.isawaitable(answer):
+            await answer
 
 
 async def _gathered(tasks: list[Coroutine[Any, Any, None]]) -> None:
@@ -243,7 +246,9 @@ def _text(session: str, n: int, size: int) -> str:
         "abcdefghijklmnopqrstuvwxyz ", k=min(size, 997)
     )
     body = "".join(letters) * (size // max(1, len(letters)) + 1)
-    return ODD[: size // 4] + body[: size - min(len(ODD), size // 4)]
+    # One character beyond Latin-1 makes four bytes of each: a large text is there for its size.
+    odd = ODD[: size // 4] if size < LARGE else ""
+    return odd + body[: size - len(odd)]
 
 
 def recognised(session: str, found: Any) -> Any:

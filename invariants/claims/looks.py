@@ -6,8 +6,7 @@ be there. What was changed after it decides which is the latest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from copy import deepcopy
+from collections import defaultdict
 from typing import Any
 
 from chaoskit.model import Ack, History, Invoke, Probe
@@ -40,6 +39,14 @@ class Session:
             return
         if change["n"] not in self.acknowledged:
             self.acknowledged.append(change["n"])
+
+    def as_it_is(self) -> Session:
+        """A copy that nothing changes any more."""
+        copy = Session()
+        copy.asked, copy.acknowledged = list(self.asked), list(self.acknowledged)
+        copy.repeated, copy.gone = set(self.repeated), set(self.gone)
+        copy.may_be_deleted = self.may_be_deleted
+        return copy
 
     @property
     def last(self) -> int | None:
@@ -77,14 +84,20 @@ class Look:
         return [found[0] for found in whole if len(found) == 1 or found[1] == 0]
 
 
-def looks(history: History) -> Iterator[Look]:
-    sessions: dict[str, Session] = {}
+def looks(history: History) -> list[Look]:
+    return history.once(_looks)
+
+
+def _looks(history: History) -> list[Look]:
+    found: list[Look] = []
+    sessions: dict[str, Session] = defaultdict(Session)
     for event in history.events:
         if isinstance(event, Invoke) and event.name == "change":
-            sessions.setdefault(event.args["session"], Session()).ask(event.args)
+            sessions[event.args["session"]].ask(event.args)
         elif isinstance(event, Ack) and event.name == "changed":
             sessions[event.data["session"]].acknowledge(event.data)
         elif isinstance(event, Probe) and "sessions" in event.data:
-            for name, found in event.data["sessions"].items():
+            for name, seen in event.data["sessions"].items():
                 # As it is now: what is asked for later cannot be expected of this look.
-                yield Look(event, name, found, deepcopy(sessions.get(name, Session())))
+                found.append(Look(event, name, seen, sessions[name].as_it_is()))
+    return found

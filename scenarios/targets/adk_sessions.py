@@ -27,7 +27,6 @@ class Sqlite:
 
     style = "history"
     unit = "one append_event(): the event and the change of the state that it carries"
-    callers = "tasks"
     promises = {
         "durable": (
             "append_event saves the progress: the event and the new state are stored",

@@ -30,7 +30,6 @@ class Checkpoints:
 
     style = "history"
     unit = "one save(): one checkpoint"
-    callers = "tasks"
     promises = {
         "durable": (
             "a workflow does not lose its progress in case of failures",
@@ -84,7 +83,6 @@ class History:
 
     style = "append"
     unit = "one save_messages(): the messages of one run"
-    callers = "tasks"
     promises = {
         "durable": (
             "the messages of a session are stored in its file",

@@ -31,7 +31,6 @@ class Sqlite:
 
     style = "append"
     unit = "one add_items(): the new items of a run"
-    callers = "tasks"
     promises = {
         "durable": ("new items of a run are stored; with a file, the storage is persistent", DOCS),
         "prefix": ("the history of a session, in chronological order", DOCS),

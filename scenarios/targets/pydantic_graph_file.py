@@ -36,7 +36,6 @@ class FilePersistence:
 
     style = "history"
     unit = "one snapshot_node(): the state and the node that is next"
-    callers = "tasks"
     largest = 200_000  # every snapshot is a rewrite of the whole file
     promises = {
         "durable": ("the state of a run is kept in a JSON file, a snapshot before each node", API),

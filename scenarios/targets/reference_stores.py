@@ -119,6 +119,7 @@ class Sqlite(Files):
     """The reference agent's store on SQLite: one database, a log beside it"""
 
     kind: StoreKind = "sqlite"
+    callers = "one"  # a thread for each session's connection: two runs would differ
 
     async def settings(self) -> dict[str, Any]:
         if not self.opened:
