@@ -149,6 +149,10 @@ def test_a_claim_and_what_breaks_it(claim, history, kinds):
     [
         (stores.DURABLE, told().change(1)),
         (stores.DURABLE, told().change(1, error="no").crash().look(load=None)),
+        (
+            stores.DURABLE,
+            told().change(1).crash().probe("end", sessions={"a": {"trouble": "load"}}),
+        ),
         (stores.PREFIX, told().change(1).crash().look(load=[1])),
         (stores.IMMUTABLE, told().crash().look(load=[1])),
         (stores.CONSISTENT, told().crash().look(load=[1])),

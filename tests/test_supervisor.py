@@ -8,18 +8,22 @@ import pytest
 
 from chaoskit.model import (
     Ack,
+    Born,
     Crashed,
     Effect,
     Ended,
     Event,
+    Fail,
     Info,
+    Invoke,
     Kill,
     Ok,
     PersistPoint,
     Probe,
     Schedule,
 )
-from chaoskit.supervisor import HISTORY_FILE
+from chaoskit.recording import unfinished
+from chaoskit.supervisor import HISTORY_FILE, interrupted
 from chaoskit.zygote import CannotStart
 
 
@@ -155,3 +159,11 @@ def test_a_zygote_that_is_not_safe_to_fork_refuses(bench, scenario, reason):
 def test_a_target_that_cannot_be_imported_is_told_with_its_traceback(bench):
     with pytest.raises(CannotStart, match="there_is_no_such_function"):
         bench("MISSING")
+
+
+def test_what_was_cut_short_and_what_a_client_tries_again():
+    asked = [Invoke(0, 0, op, "change", {"n": op}) for op in (1, 2, 3)]
+    events = [Born(0), *asked, Fail(0, 1, 2, "full"), Ok(0, 1, 1), Born(1)]
+    assert unfinished(events, 0) == [Info(0, 3)]  # one that failed has its answer ...
+    assert interrupted(events, 0) == [{"n": 2}, {"n": 3}]  # ... and is wanted all the same
+    assert (unfinished(events, 1), interrupted(events, 1)) == ([], [])

@@ -230,8 +230,11 @@ def _claim(name: str, summary: str, check: Callable[[History], Iterator[Violatio
 
 
 def _on_acknowledged(history: History) -> Iterator[Violation]:
-    """Where nothing was ever acknowledged, nothing can be lost."""
-    if not any(look.session.acknowledged or look.session.gone for look in looks(history)):
+    """Where nothing was acknowledged nothing can be lost; what cannot be read may be there, or not."""
+    if not any(
+        (look.session.acknowledged or look.session.gone) and "trouble" not in look.found
+        for look in looks(history)
+    ):
         raise NothingToJudge
     yield from _on_every_look(durable)(history)
 

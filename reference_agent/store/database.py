@@ -68,7 +68,7 @@ class Database:
         """Reads all of it, and changes nothing."""
         (found,) = await self.one("PRAGMA quick_check(1)")
         if found != "ok":
-            raise CorruptStore(path, found)
+            raise CorruptStore(path, " ".join(found.split()))  # it comes in two lines
 
     async def _close_as_found(self, path: Path, connect: Connect) -> None:
         """The last to close moves the -wal into the file, damaged or not: one that only reads does not."""

@@ -496,6 +496,12 @@ def flipped_page(content: bytes) -> bytes:
     return bytes(pages)
 
 
+def one_flipped_page(content: bytes) -> bytes:
+    """Of some messages: nothing that opening reads, unless it reads all."""
+    page = content.rindex(b"x" * 900) // 4096 * 4096
+    return content[:page] + bytes([content[page] ^ 0x55]) + content[page + 1 :]
+
+
 def truncated(content: bytes) -> bytes:
     return content[: len(content) // 2]
 
@@ -504,8 +510,11 @@ def in_mid_page(content: bytes) -> bytes:
     return content[: len(content) // 2 + 100]
 
 
+DAMAGES = [garbage_header, flipped_page, one_flipped_page, truncated, in_mid_page]
+
+
 @pytest.mark.requirement("K3")
-@pytest.mark.parametrize("damage", [garbage_header, flipped_page, truncated, in_mid_page])
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_database_is_named_and_left_as_it_is(tmp_path, damage):
     path = tmp_path / "sessions.db"
     content = damage(whole_database(path))
@@ -516,7 +525,7 @@ def test_a_damaged_database_is_named_and_left_as_it_is(tmp_path, damage):
 
 
 @pytest.mark.requirement("K3")
-@pytest.mark.parametrize("damage", [garbage_header, flipped_page, truncated, in_mid_page])
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_database_is_left_as_it_is_with_its_write_ahead_log(tmp_path, damage):
     # BUG found by this test: closing the connection moved the log into the damaged file.
     live = tmp_path / "live.db"
