@@ -152,7 +152,8 @@ class Supervisor:
         conversation = Conversation(process.channel, run.world, run.events)
         deadline = time.monotonic() + self._deadline
         timely = conversation.listen(process.process, deadline, until_death=not process.kept)
-        survives = process.kept and conversation.last == "completed"
+        fit = conversation.last == "completed" and not conversation.worn
+        survives = process.kept and fit
         status = None if survives else process.end()
         if process is self._reused and not survives:
             self._reused = None

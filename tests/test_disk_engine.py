@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +25,7 @@ from chaoskit.recording import killed_states, points, powerless_states
 from chaoskit.result import Counter, Witness
 from chaoskit.settings import Settings
 
+CONTROLS = Path(__file__).parent / "targets" / "controls.py"
 SOUND, BROKEN = "store-jsonl", "store-snapshot-unsynced"
 
 
@@ -84,6 +86,19 @@ def test_a_rebuilt_state_and_the_real_crash_have_the_same_verdict(watched):
         assert rebuilt.judgement.claims == real.judgement.claims, str(state.fault)
         verdicts.add(real.judgement.verdict)
     assert verdicts == {Verdict.HOLDS, Verdict.VIOLATED}, "both must have been met"
+
+
+@pytest.mark.parametrize(
+    ("store", "again"),
+    [("Careful", True), ("LeavesFile", False), ("LeavesThread", False), ("OpensOnce", False)],
+)
+def test_a_process_in_which_something_was_left_is_not_used_again(watched, store, again):
+    # BUG of the harness that this shows: a library that could not be opened kept its lock on the database,
+    # and to every later life of that process the database was malformed.
+    bench, workload, recording = watched(f"target:{CONTROLS}:{store}")
+    state = list(killed_states(recording))[-1]
+    bench.judge_state(recording, state, workload)
+    assert (bench._supervisor._reused is not None) == again
 
 
 def test_points_say_what_was_done_to_which_file(watched):

@@ -6,7 +6,7 @@ Protocol with the supervisor, one JSON object per line on an inherited stream so
     -> {"type": "ack" | "probe" | "invoke" | "ok" | "fail", "life", "at", ...}    an event, as it is kept
     -> {"type": "call", "life", "at", "service", "action", "args", "key"}         answered by one line
     <- {"result": ...} | {"error": "..."}
-    -> {"type": "completed"} | {"type": "failed", "detail": traceback}
+    -> {"type": "completed", "worn": bool} | {"type": "failed", "detail": traceback}
     <- the next spec, or end of file
 
 What was sent stays in the socket when the sender is killed, so nothing told is lost. A life to which
@@ -73,6 +73,7 @@ class Life:
     `workload` is the scenario's plain data; `seed` decides everything that is random; `store` is the
     kind of store to use, where the scenario offers a choice; `interrupted` are the arguments of the
     operations that the life before this one did not complete: what a client would try again.
+    A target that could not put its own process in order says so by `spoilt`: it gets no other life.
     """
 
     def __init__(self, spec: dict[str, Any], channel: Channel, position: Callable[[], int]) -> None:
@@ -82,6 +83,7 @@ class Life:
         self.store: str | None = spec["store"]
         self.workload: Any = spec["workload"]
         self.interrupted: list[dict[str, Any]] = spec["interrupted"]
+        self.spoilt = False
         self._channel = channel
         self._position = position
         self._operations = 0

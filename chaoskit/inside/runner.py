@@ -1,23 +1,30 @@
 """Run lives: right after a fork, or as a fresh interpreter (`python -m` this module).
 
 Almost always one. A process that checks rebuilt crash states gets one spec after the other, which
-saves a fork for each; it ends after the first life that does not complete.
+saves a fork for each; it ends after the first life that does not complete, or that leaves something
+behind: a thread, an open file, a library that could not be opened and so was not closed. The next life
+would meet it (SQLite takes no journal for hot while this process holds a lock on its database).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import os
 import socket
 import sys
+import threading
 import traceback
+from collections.abc import Iterator
 from typing import Any
 
 from chaoskit.inside import interposer
 from chaoskit.inside.life import Channel, Life
 from chaoskit.inside.loading import load
 from chaoskit.inside.points import PointWatcher
+
+PATIENCE = 0.05  # seconds, for a thread that is about to end
 
 
 def run_lives(channel_fd: int) -> int:
@@ -27,8 +34,10 @@ def run_lives(channel_fd: int) -> int:
     try:
         while spec := channel.next_spec():
             channel.patient = spec["patient"]
-            _run_life(spec, channel, points)
-            channel.tell({"type": "completed"})
+            life = _run_life(spec, channel, points)
+            again = spec["trace"] is None  # only then may this process get another life
+            worn = again and (life.spoilt or leaves_something(life))
+            channel.tell({"type": "completed", "worn": worn})
             channel.flush()
     except BaseException:  # noqa: BLE001 - whatever ends a life is reported, not swallowed
         channel.tell({"type": "failed", "detail": traceback.format_exc()})
@@ -37,7 +46,7 @@ def run_lives(channel_fd: int) -> int:
     return 0
 
 
-def _run_life(spec: dict[str, Any], channel: Channel, points: PointWatcher) -> None:
+def _run_life(spec: dict[str, Any], channel: Channel, points: PointWatcher) -> Life:
     entry = load(spec["entry"])
     if spec["patch"]:
         load(spec["patch"])()
@@ -47,12 +56,30 @@ def _run_life(spec: dict[str, Any], channel: Channel, points: PointWatcher) -> N
     if control:
         interposer.start(spec["directory"], control)
     position = interposer.position if control else lambda: points.position
-    outcome = entry(Life(spec, channel, position))
+    life = Life(spec, channel, position)
+    outcome = entry(life)
     if inspect.iscoroutine(outcome):
         asyncio.run(outcome)
     if control:
         interposer.stop()
     points.end()
+    return life
+
+
+def leaves_something(life: Life) -> bool:
+    """Whether a thread goes on, or a file of this life is still open."""
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread():
+            thread.join(PATIENCE)  # a pool's threads may be about to end
+    if len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208 - once per life: keep it cheap
+        return True
+    return any(place.startswith(str(life.directory)) for place in open_files())
+
+
+def open_files() -> Iterator[str]:
+    for fd in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        with contextlib.suppress(OSError):  # the one that listed the directory
+            yield os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115
 
 
 def leave(code: int) -> None:

@@ -66,6 +66,7 @@ def _live(life: Life, store: Store) -> None:
     sessions = life.workload["sessions"]
     trouble = store.opens()
     if trouble:
+        life.spoilt = True  # half open, and nobody can close it
         life.probe("recovered", sessions={}, trouble=trouble)
         return
     if life.number:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sqlite3
+import threading
 from pathlib import Path
 
 
@@ -138,6 +139,32 @@ class Careful(Files):
         directory = os.open(self.directory, os.O_RDONLY)
         os.fsync(directory)
         os.close(directory)
+
+
+LEFT = []  # what nobody lets go of
+
+
+class LeavesFile(Careful):
+    """Sound, but for a file that it never closes"""
+
+    def close(self):
+        LEFT.append((self.directory / "a").open())
+
+
+class LeavesThread(Careful):
+    """Sound, but for a thread that never ends"""
+
+    def close(self):
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+
+class OpensOnce(Careful):
+    """Cannot be opened where it has been before"""
+
+    def open(self, directory):
+        super().open(directory)
+        if any(self.directory.iterdir()):
+            raise OSError("somebody was here")
 
 
 class Refuses(Files):

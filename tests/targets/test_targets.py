@@ -5,6 +5,7 @@ import pytest
 from chaoskit import registry
 from chaoskit.certification import Wanted, certify
 from chaoskit.environment import NoEnvironment
+from chaoskit.model import Verdict
 
 
 @pytest.mark.targets
@@ -12,8 +13,11 @@ from chaoskit.environment import NoEnvironment
 @pytest.mark.parametrize("name", sorted(registry.targets()))
 def test_a_target_can_be_certified(name):
     try:
-        made = certify(Wanted(target=name, states=100))
+        made = certify(Wanted(target=name, states=100, seconds=20))
     except NoEnvironment as error:
         pytest.skip(str(error))
     assert any(part.states for part in made.coverage.values())
     assert made.measured()
+    assert not made.unknown
+    if name.startswith("reference-agent"):
+        assert made.verdict is Verdict.HOLDS
