@@ -6,6 +6,7 @@ import msgspec
 import psutil
 import pytest
 
+from chaoskit.inside.life import said_by
 from chaoskit.model import (
     Ack,
     Born,
@@ -167,3 +168,9 @@ def test_what_was_cut_short_and_what_a_client_tries_again():
     assert unfinished(events, 0) == [Info(0, 3)]  # one that failed has its answer ...
     assert interrupted(events, 0) == [{"n": 2}, {"n": 3}]  # ... and is wanted all the same
     assert (unfinished(events, 1), interrupted(events, 1)) == ([], [])
+
+
+def test_an_error_reads_the_same_wherever_the_state_lives():
+    missing = FileNotFoundError(2, "No such file", "/run-7/state/a.json")
+    assert said_by(missing, Path("/run-7/state")) == "[Errno 2] No such file: './a.json'"
+    assert said_by(TimeoutError(), Path("/run-7")) == "TimeoutError"

@@ -59,6 +59,11 @@ class Channel:
         return reply["result"]
 
 
+def said_by(error: BaseException, directory: Path) -> str:
+    """Its words, the same wherever the state lives; a TimeoutError has none."""
+    return (str(error) or type(error).__name__).replace(str(directory), ".")
+
+
 class Operation:
     """An operation in flight; `result` is what the caller is told."""
 
@@ -117,7 +122,7 @@ class Life:
         try:
             yield operation
         except Exception as error:
-            words = str(error) or type(error).__name__  # a TimeoutError has none
+            words = said_by(error, self.directory)
             self._channel.tell({**self._head("fail"), "op": number, "error": words})
             raise
         self._channel.tell({**self._head("ok"), "op": number, "result": operation.result})

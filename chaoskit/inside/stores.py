@@ -41,7 +41,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from chaoskit.inside.life import Life
+from chaoskit.inside.life import Life, said_by
 from chaoskit.inside.loading import load
 
 ODD = 'Zürich \u2028 \U0001f4a5 \x00 "quotes" \\ back \x7f \n line'  # what breaks naive formats
@@ -152,7 +152,7 @@ class Store:
             if hasattr(self._adapter, "settle"):
                 self._call("settle")
         except Exception as error:  # noqa: BLE001 - whatever a library raises
-            return _said(error)
+            return self.said(error)
         return ""
 
     def close(self) -> None:
@@ -204,8 +204,12 @@ class Store:
                 try:
                     seen[method] = read(self._call(method, session))
                 except Exception as error:  # noqa: BLE001 - a load may fail in any way
-                    seen["trouble"] = f"{method}: {_said(error)}"
+                    seen["trouble"] = f"{method}: {self.said(error)}"
         return seen
+
+    def said(self, error: BaseException) -> str:
+        name, words = type(error).__name__, said_by(error, self._directory)
+        return name if words == name else f"{name}: {words}"[:300]
 
     def _call(self, method: str, *args: Any) -> Any:
         return self.finish(getattr(self._adapter, method)(*args))
@@ -219,10 +223,6 @@ class Store:
 
 async def _awaited(answer: Any) -> Any:
     return await answer
-
-
-def _said(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:300]
 
 
 # --- what is saved: known by its number, checked letter by letter
@@ -296,7 +296,7 @@ def meet_a_zombie(life: Life, store: Store) -> None:
         store.look(session)
         store.do(_step(store, session, second))
     except Exception as error:  # noqa: BLE001 - refused in its own way: there is no newer state
-        trouble = _said(error)
+        trouble = store.said(error)
     os.kill(zombie, signal.SIGCONT)
     _, status = os.waitpid(zombie, 0)
     if trouble:
