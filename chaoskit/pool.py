@@ -13,8 +13,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from itertools import islice
+from itertools import cycle, islice
 from multiprocessing import get_context
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -104,12 +105,29 @@ _worker: Worker | None = None  # of this process of the pool
 
 def _start_worker(
     settings: Settings, directory: Path, session: str, workload: Workload,
-    recording: Path | None, parent: int,
+    recording: Path | None, parent: int, cores: SimpleQueue[int],
 ) -> None:  # fmt: skip
     global _worker  # noqa: PLW0603 - a pool's worker has no other place for its state
     die_with_parent(parent)
+    stay_on(cores.get())
     _worker = Worker(settings, Bench(settings, directory, session), workload, recording)
     gc.freeze()  # the recording stays for ever; collections need not walk it
+
+
+def stay_on(core: int) -> None:
+    """Here and in all that is started from here.
+
+    A worker and the life that it watches take turns, so two cores are of no use to them; woken on another
+    one each time, two workers are hardly faster than one.
+    """
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {core})
+
+
+def _cores(jobs: int) -> list[int]:
+    """One for each worker, of those that this process may use."""
+    known = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
+    return list(islice(cycle(known), jobs))
 
 
 def _judge(schedule: Schedule) -> Outcome:
@@ -143,10 +161,22 @@ class Pool:
         self._executor: ProcessPoolExecutor | None = None
         self._inline = Worker(settings, bench, workload, path)
         if settings.jobs > 1:
-            arguments = (settings, workspace.path, workspace.session, workload, path, os.getpid())
+            context = get_context("spawn")
+            cores: SimpleQueue[int] = context.SimpleQueue()
+            for core in _cores(settings.jobs):
+                cores.put(core)
+            arguments = (
+                settings,
+                workspace.path,
+                workspace.session,
+                workload,
+                path,
+                os.getpid(),
+                cores,
+            )
             with _no_ctrl_c():
                 self._executor = ProcessPoolExecutor(
-                    settings.jobs, get_context("spawn"), _start_worker, arguments
+                    settings.jobs, context, _start_worker, arguments
                 )
 
     def outcomes(self, schedules: Iterable[Schedule]) -> Iterator[Outcome]:
