@@ -124,8 +124,8 @@ def stay_on(core: int) -> None:
         os.sched_setaffinity(0, {core})
 
 
-def _cores(jobs: int) -> list[int]:
-    """One for each worker, of those that this process may use."""
+def one_each(jobs: int) -> list[int]:
+    """A core for each worker, of those that this process may use."""
     known = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
     return list(islice(cycle(known), jobs))
 
@@ -163,7 +163,7 @@ class Pool:
         if settings.jobs > 1:
             context = get_context("spawn")
             cores: SimpleQueue[int] = context.SimpleQueue()
-            for core in _cores(settings.jobs):
+            for core in one_each(settings.jobs):
                 cores.put(core)
             arguments = (
                 settings,

@@ -1,8 +1,12 @@
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from chaoskit.bench import CannotTest
 from chaoskit.campaign import run_campaign
 from chaoskit.model import Verdict
+from chaoskit.pool import one_each, stay_on
 from chaoskit.settings import Settings
 from tests.conftest import TARGETS
 
@@ -100,3 +104,16 @@ def test_progress_is_told_after_every_run():
     run_campaign(Settings(scenario=f"{TARGETS}:COUNTING"), told.append)
     assert [(so_far.runs, so_far.planned) for so_far in told] == [(n, 6) for n in range(1, 7)]
     assert (told[-1].covered, told[-1].findings) == (6, 0)
+
+
+def test_a_worker_keeps_to_a_core_of_those_that_it_may_use():
+    allowed = os.sched_getaffinity(0)
+    cores = one_each(2 * len(allowed))
+    assert sorted(cores) == sorted([*allowed, *allowed])
+
+    def look(core):  # in a thread: there it is for that thread alone
+        stay_on(core)
+        return os.sched_getaffinity(0)
+
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(look, cores[0]).result() == {cores[0]}

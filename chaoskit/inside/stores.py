@@ -46,7 +46,7 @@ from chaoskit.inside.loading import load
 
 ODD = 'Zürich \u2028 \U0001f4a5 \x00 "quotes" \\ back \x7f \n line'  # what breaks naive formats
 CONNECT = sqlite3.connect  # the real one: a process that is used again is made repeatable again
-LARGE = 100_000
+PLAIN = 100_000  # characters from which on a text has no odd ones
 FRESH = 1000  # saves with this number and above are made after a crash, to see that life goes on
 
 
@@ -248,7 +248,7 @@ def _text(session: str, n: int, size: int) -> str:
     )
     body = "".join(letters) * (size // max(1, len(letters)) + 1)
     # One character beyond Latin-1 makes four bytes of each: a large text is there for its size.
-    odd = ODD[: size // 4] if size < LARGE else ""
+    odd = ODD[: size // 4] if size < PLAIN else ""
     return odd + body[: size - len(odd)]
 
 

@@ -72,12 +72,12 @@ class Database:
 
     async def _close_as_found(self, path: Path, connect: Connect) -> None:
         """The last to close moves the -wal into the file, damaged or not: one that only reads does not."""
-        last = await connect(f"file:{quote(str(path))}?mode=ro", uri=True)
-        try:
-            with suppress(sqlite3.Error):
-                await last.execute_fetchall("PRAGMA schema_version")  # it has the -wal open now
-            await self.close()
-        finally:
+        last = None
+        with suppress(sqlite3.Error):  # what went wrong before is what matters
+            last = await connect(f"file:{quote(str(path))}?mode=ro", uri=True)
+            await last.execute_fetchall("PRAGMA schema_version")  # it has the -wal open now
+        await self.close()
+        if last:
             await last.close()
 
     async def _migrate(self, path: Path) -> None:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import aiosqlite
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -14,7 +15,7 @@ from reference_agent.log import DamagedLog, EventLog
 from reference_agent.messages import Budget, Message, Plan, Reasoning, Step, ToolCall
 from reference_agent.providers.base import Usage
 from reference_agent.store import STORES, SessionStore, StoreKind, open_store
-from reference_agent.store.database import CorruptStore, NewerStore
+from reference_agent.store.database import CorruptStore, Database, NewerStore
 from reference_agent.store.records import RecordedCall, Request, Run, StoredError
 from reference_agent.store.sqlite import SqliteStore, stored_to_message
 from scenarios import inloop
@@ -542,6 +543,23 @@ def test_a_damaged_database_is_left_as_it_is_with_its_write_ahead_log(tmp_path, 
         play(opened(path))
     assert wal.exists()
     assert (path.read_bytes(), wal.read_bytes()) == before
+
+
+@pytest.mark.requirement("K3")
+def test_what_was_found_is_said_even_if_nobody_can_look_again(tmp_path):
+    path = tmp_path / "sessions.db"
+    path.write_bytes(flipped_page(whole_database(path)))
+    opened_for_good = []
+
+    def connect(database, **options):
+        if "mode=ro" in str(database):
+            raise sqlite3.OperationalError("unable to open database file")
+        opened_for_good.append(aiosqlite.connect(database, **options))
+        return opened_for_good[-1]
+
+    with pytest.raises(CorruptStore, match="is damaged"):
+        play(Database.open(path, connect))
+    assert [connection._connection for connection in opened_for_good] == [None]  # and so is closed
 
 
 @pytest.mark.requirement("K3")
