@@ -21,9 +21,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SOURCE = Path("chaoskit", "disk", "interposer.c")
 LIBRARY = Path("chaoskit", "disk", "_interposer.so")
-COMPILE = (
-    "-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-z,initfirst",
-)  # fmt: skip
+COMPILE = ("-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-z,initfirst")
 
 
 class InterposerHook(BuildHookInterface[Any]):

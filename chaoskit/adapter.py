@@ -71,9 +71,7 @@ def read(name: str, reference: str) -> Adapter:
     lineage = _lineage(found, classes)
     methods = {m for node in lineage for m in _methods(node)}
     shared = _constants(tree, {})
-    facts = {
-        key: value for node in reversed(lineage) for key, value in _constants(node, shared).items()
-    }
+    facts = {key: value for node in reversed(lineage) for key, value in _constants(node, shared).items()}
     _check(class_name, path, methods, facts)
     promises = {
         claim: Promise(words[0], words[1], power=words[2:] == ("power",))

@@ -16,17 +16,7 @@ from pathlib import Path
 import msgspec
 
 from chaoskit import registry
-from chaoskit.model import (
-    Ended,
-    Firing,
-    Judgement,
-    Placed,
-    Probe,
-    Run,
-    Schedule,
-    Verdict,
-    Workload,
-)
+from chaoskit.model import Ended, Firing, Judgement, Placed, Probe, Run, Schedule, Verdict, Workload
 from chaoskit.oracle import judge
 from chaoskit.recording import CrashState, Recording
 from chaoskit.settings import Settings
@@ -69,27 +59,25 @@ class Bench:
     def __init__(self, settings: Settings, directory: Path, session: str) -> None:
         settings = registry.resolved(settings)
         scenario = registry.scenario(settings.scenario)
-        mutant = (
-            registry.mutant(scenario, settings.mutant, settings.store) if settings.mutant else None
-        )
+        mutant = registry.mutant(scenario, settings.mutant, settings.store) if settings.mutant else None
         self.invariants = registry.invariants_of(scenario)
         self._scenario = scenario
         self._directory = directory
         self._settings = settings
-        self._watch = (
-            DiskWatch(directory / f"control-{os.getpid()}") if settings.watches_disk else None
-        )
+        self._watch = DiskWatch(directory / f"control-{os.getpid()}") if settings.watches_disk else None
         self._zygote = Zygote(
             scenario.target, session=session, cold=settings.cold, watch_disk=settings.watches_disk
         )
         self._supervisor = Supervisor(
-            scenario, self._zygote, store=settings.store, mutant=mutant,
-            deadline=settings.deadline, watch=self._watch,
-        )  # fmt: skip
+            scenario,
+            self._zygote,
+            store=settings.store,
+            mutant=mutant,
+            deadline=settings.deadline,
+            watch=self._watch,
+        )
         self._numbers = itertools.count()
-        self._kept: set[tuple[str, int]] = (
-            set()
-        )  # of a fuzz: findings and how many crashes they took
+        self._kept: set[tuple[str, int]] = set()  # of a fuzz: findings and how many crashes they took
 
     def close(self) -> None:
         self._supervisor.retire()
@@ -184,9 +172,7 @@ def recovery_of(run: Run) -> int:
     trace = run.traces[-1]
     if probe is None:
         return 0
-    return sum(
-        (f.point.op if f.point.op is not None else n) < probe.at for n, f in enumerate(trace)
-    )
+    return sum((f.point.op if f.point.op is not None else n) < probe.at for n, f in enumerate(trace))
 
 
 def keep(directory: Path, where: Path, schedule: Schedule, label: str = "") -> str:
@@ -194,9 +180,7 @@ def keep(directory: Path, where: Path, schedule: Schedule, label: str = "") -> s
     faults = "_".join(f"{fault.name}-{fault.point}" for fault in schedule.faults) or "no fault"
     words = label + faults
     place = where / "".join(c if c.isalnum() or c in "#.-_" else "-" for c in words)[:150]
-    aside = place.with_name(
-        f"{place.name}.{os.getpid()}"
-    )  # another worker may keep one of that name
+    aside = place.with_name(f"{place.name}.{os.getpid()}")  # another worker may keep one of that name
     shutil.rmtree(aside, ignore_errors=True)
     shutil.copytree(directory, aside)
     shutil.rmtree(place, ignore_errors=True)

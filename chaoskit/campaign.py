@@ -17,13 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from chaoskit import registry
-from chaoskit.bench import (
-    CannotTest,
-    Outcome,
-    judge_undisturbed,
-    open_bench,
-    undisturbed,
-)
+from chaoskit.bench import CannotTest, Outcome, judge_undisturbed, open_bench, undisturbed
 from chaoskit.confirm import confirm_all
 from chaoskit.fuzz import Hits, cases as fuzz_cases
 from chaoskit.model import Firing, Schedule

@@ -18,16 +18,7 @@ from chaoskit.model import Verdict
 SCHEMA = 1
 # Kill, kill in mid-write, power, full disk; crash while the store is made, and while it recovers; a
 # paused process that comes back.
-TIERS = (
-    "process",
-    "torn",
-    "power-ext4",
-    "power-posix",
-    "disk-full",
-    "first-start",
-    "recovery",
-    "zombie",
-)
+TIERS = ("process", "torn", "power-ext4", "power-posix", "disk-full", "first-start", "recovery", "zombie")
 # What "Resume Means Resume" (arXiv 2608.03836) calls it.
 PROPERTIES = {
     "prefix continuation": ("prefix", "durable", "resumes"),
@@ -40,9 +31,7 @@ PROPERTIES = {
 
 # What no store and no framework does by itself: there a finding counts against it only if it promises
 # otherwise. Everything else is what persistence is for.
-EXTRAS = frozenset(
-    {"fenced", "idempotent", "model-once", "effects-once", "surfaced", "consume-once", "fork"}
-)
+EXTRAS = frozenset({"fenced", "idempotent", "model-once", "effects-once", "surfaced", "consume-once", "fork"})
 
 # What is said of going on after a crash is said of work that had begun: a target that cannot be started
 # any more after a first start that went wrong has broken no such promise, bad as that is.
@@ -154,9 +143,11 @@ def _names(findings: list[CertifiedFinding]) -> list[str]:
 
 
 def verdict_of(
-    claims: dict[str, dict[str, Verdict]], promised: Iterable[str], coverage: dict[str, Coverage],
+    claims: dict[str, dict[str, Verdict]],
+    promised: Iterable[str],
+    coverage: dict[str, Coverage],
     unknown: tuple[str, ...],
-) -> Verdict:  # fmt: skip
+) -> Verdict:
     """Of everything that counts; UNKNOWN where nothing was measured, or where something stayed open."""
     counts = [claim for claim in claims if claim not in EXTRAS or claim in promised]
     every = [verdict for claim in counts for verdict in claims[claim].values()]

@@ -38,18 +38,7 @@ from chaoskit.certificate import (
 )
 from chaoskit.confirm import confirm_all
 from chaoskit.disk.crash import spread
-from chaoskit.model import (
-    Event,
-    Fail,
-    Firing,
-    Invoke,
-    Kill,
-    Probe,
-    Schedule,
-    Verdict,
-    last,
-    select,
-)
+from chaoskit.model import Event, Fail, Firing, Invoke, Kill, Probe, Schedule, Verdict, last, select
 from chaoskit.plan import disk_errors
 from chaoskit.pool import Crash, Pool
 from chaoskit.recording import Recording, labels
@@ -78,9 +67,14 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     def settings(self, variant: str = "") -> Settings:
         return Settings(
-            scenario=f"{registry.TARGET}{self.target}{variant}", seed=self.seed, points="syscalls",
-            runs=self.states, jobs=self.jobs, keep=self.keep, seconds=self.seconds,
-        )  # fmt: skip
+            scenario=f"{registry.TARGET}{self.target}{variant}",
+            seed=self.seed,
+            points="syscalls",
+            runs=self.states,
+            jobs=self.jobs,
+            keep=self.keep,
+            seconds=self.seconds,
+        )
 
 
 def certify(wanted: Wanted, say: Say = lambda _words: None) -> Certificate:
@@ -130,9 +124,7 @@ class _Examination:
             recording = bench.record(workload)
             _check_that_it_works(recording.events)
             self._recording = self._recording or recording
-            counter = Counter(
-                settings, [i.name for i in bench.invariants], tier=_tier(recording.events)
-            )
+            counter = Counter(settings, [i.name for i in bench.invariants], tier=_tier(recording.events))
             counter.add(baseline)
             if not recording.trace.ops:
                 self._kill_between_changes(settings)
@@ -214,9 +206,7 @@ class _Examination:
         assert recording is not None
         claims = _merged(self._results, self._wanted.tiers)
         coverage = self._coverage()
-        unknown = tuple(
-            dict.fromkeys(d for r in self._results for d in r.doubts if not _unasked(d))
-        )
+        unknown = tuple(dict.fromkeys(d for r in self._results for d in r.doubts if not _unasked(d)))
         end = last(select(recording.events, Probe, "end"))
         return Certificate(
             target=self._wanted.target,
@@ -241,7 +231,7 @@ class _Examination:
             unknown=unknown,
             suite=vendors,
             seconds=seconds,
-        )  # fmt: skip
+        )
 
     def _coverage(self) -> dict[str, Coverage]:
         found = {}
@@ -308,11 +298,7 @@ class _Shares:
 
 def _tier(events: Sequence[Event]) -> Callable[[Schedule], str]:
     """What strikes before anything was asked of the target is a first start that went wrong."""
-    asked = [
-        e.at
-        for e in events
-        if isinstance(e, Invoke) or (isinstance(e, Probe) and e.name == "asked")
-    ]
+    asked = [e.at for e in events if isinstance(e, Invoke) or (isinstance(e, Probe) and e.name == "asked")]
     begins = min(asked, default=0)
 
     def tier(schedule: Schedule) -> str:
@@ -327,16 +313,12 @@ def _check_that_it_works(events: Sequence[Event]) -> None:
     failed = next(select(events, Fail), None)
     if failed:
         what = next(e.args for e in select(events, Invoke) if e.op == failed.op)
-        raise CannotTest(
-            f"without any fault, {what['do']} {what.get('n', '')} failed: {failed.error}"
-        )
+        raise CannotTest(f"without any fault, {what['do']} {what.get('n', '')} failed: {failed.error}")
 
 
 def _full_disks(firings: Sequence[Firing]) -> Iterator[Schedule]:
     """ENOSPC, once and from there on, at places spread over what a full disk refuses."""
-    refused = [
-        [fault for fault in disk_errors(f) if fault.name.startswith("ENOSPC")] for f in firings
-    ]
+    refused = [[fault for fault in disk_errors(f) if fault.name.startswith("ENOSPC")] for f in firings]
     for faults in spread([faults for faults in refused if faults], DISK_RUNS // 2):
         yield from (Schedule((fault,)) for fault in faults)
 
@@ -359,9 +341,7 @@ def _once_each(findings: Iterable[CertifiedFinding]) -> tuple[CertifiedFinding, 
     for each in findings:
         key = each.claim, each.kind, each.tier
         known = found.get(key)
-        found[key] = (
-            msgspec.structs.replace(known, times=known.times + each.times) if known else each
-        )
+        found[key] = msgspec.structs.replace(known, times=known.times + each.times) if known else each
     return tuple(found.values())
 
 

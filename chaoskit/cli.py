@@ -143,9 +143,7 @@ def cli() -> None:
     help="The kind of store that the target uses, where it has a choice (`chaoskit list scenarios`).",
 )
 @click.option("--mutant", metavar="NAME", help="A broken agent instead (`chaoskit list mutants`).")
-@click.option(
-    "--cold", is_flag=True, help="A fresh interpreter for each life: slow, same verdicts."
-)
+@click.option("--cold", is_flag=True, help="A fresh interpreter for each life: slow, same verdicts.")
 @click.option(
     "--deadline",
     type=click.FloatRange(min=0, min_open=True),
@@ -160,11 +158,10 @@ def cli() -> None:
     show_default=True,
     help="Where results, and the runs that did not hold, are kept.",
 )
-@click.option(
-    "--json", "json_file", metavar="FILE|-", help="The result as JSON; - is standard output."
-)
-def run(scenarios: tuple[str, ...], fault: tuple[str, ...], directory: Path, json_file: str | None,
-        **options: Any) -> None:  # fmt: skip
+@click.option("--json", "json_file", metavar="FILE|-", help="The result as JSON; - is standard output.")
+def run(
+    scenarios: tuple[str, ...], fault: tuple[str, ...], directory: Path, json_file: str | None, **options: Any
+) -> None:
     """Run SCENARIO under faults and judge every run.
 
     SCENARIO is a name (`chaoskit list scenarios`), `module:name` or `file.py:name`.
@@ -216,9 +213,7 @@ def _write_json(value: Any, target: str) -> None:
 @cli.command()
 @click.argument("token", metavar="REPRO")
 @click.option("--cold", is_flag=True, help="With a fresh interpreter for each life.")
-@click.option(
-    "--json", "json_file", metavar="FILE|-", help="The result as JSON; - is standard output."
-)
+@click.option("--json", "json_file", metavar="FILE|-", help="The result as JSON; - is standard output.")
 def replay(token: str, cold: bool, json_file: str | None) -> None:
     """Meet one failure again: the same crash, the same finding.
 
@@ -257,9 +252,7 @@ for command in (cli_certificates.certify, cli_certificates.compare, cli_certific
 @click.option("--syscalls", is_flag=True, help="For points: every operation on the target's files.")
 @click.option("--store", metavar="KIND", help="For points: with this kind of store.")
 @click.option("--json", "json_file", metavar="FILE|-", help="As JSON; - is standard output.")
-def list_(
-    what: str, scenario: str | None, syscalls: bool, json_file: str | None, **options: Any
-) -> None:
+def list_(what: str, scenario: str | None, syscalls: bool, json_file: str | None, **options: Any) -> None:
     """Show what there is: scenarios, targets, invariants, faults, mutants, or the points of a SCENARIO.
 
     `list points SCENARIO` runs the scenario once, without faults, and shows where it persists.
@@ -283,18 +276,13 @@ def _rows(what: str, scenario: str | None, **options: Any) -> list[tuple[str, st
     if what == "mutants":
         named = [scenario] if scenario else registry.names(registry.SCENARIOS)
         mutants = {m.name: m for name in named for m in registry.scenario(name).mutants}
-        return [
-            (m.name, f"{m.summary} (caught by {m.breaks}{_stores(m, '; ')})")
-            for m in mutants.values()
-        ]
+        return [(m.name, f"{m.summary} (caught by {m.breaks}{_stores(m, '; ')})") for m in mutants.values()]
     if what == "targets":
         return [(name, registry.adapter(name).summary) for name in sorted(registry.targets())]
     if what == "scenarios":
         scenarios = map(registry.scenario, registry.names(registry.SCENARIOS))
         return [(s.name, f"{s.summary}{_stores(s, ' (')}{')' * bool(s.stores)}") for s in scenarios]
-    return [
-        (name, registry.invariant(name).summary) for name in registry.names(registry.INVARIANTS)
-    ]
+    return [(name, registry.invariant(name).summary) for name in registry.names(registry.INVARIANTS)]
 
 
 def _stores(thing: Scenario | Mutant, before: str) -> str:
@@ -319,9 +307,7 @@ def report_(directory: Path, json_file: str | None) -> None:
     try:
         result = report.load(directory)
     except msgspec.DecodeError as error:
-        raise ValueError(
-            f"{directory / report.RESULT_FILE} is not a saved result: {error}"
-        ) from None
+        raise ValueError(f"{directory / report.RESULT_FILE} is not a saved result: {error}") from None
     terminal = Terminal(to_stderr=json_file == "-")
     terminal.header(result.settings)
     terminal.result(result)

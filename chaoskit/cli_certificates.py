@@ -89,17 +89,21 @@ def _file(name: str, words: str) -> Callable[[Command], Command]:
     help="Another version of what the adapter requires, e.g. langgraph-checkpoint-sqlite==3.0.0.",
 )
 @_options
-@click.option(
-    "--json", "json_file", metavar="FILE|-", help="The certificate; - is standard output."
-)
+@click.option("--json", "json_file", metavar="FILE|-", help="The certificate; - is standard output.")
 @_file("markdown", "As Markdown.")
 @_file("html", "As one self-contained page.")
 @_file("badge", "A badge: FILE.svg, else the JSON that shields.io reads from an address.")
 @_file("junit", "A test case per claim and tier.")
 def certify(
-    target: str, instead: tuple[str, ...], json_file: str | None, markdown: Path | None,
-    html: Path | None, badge: Path | None, junit: Path | None, **options: Any,
-) -> None:  # fmt: skip
+    target: str,
+    instead: tuple[str, ...],
+    json_file: str | None,
+    markdown: Path | None,
+    html: Path | None,
+    badge: Path | None,
+    junit: Path | None,
+    **options: Any,
+) -> None:
     """Crash somebody else's checkpointer or agent in every way, and print its certificate.
 
     TARGET is a known name (`chaoskit list targets`), `module:Class` or `file.py:Class` of an adapter
@@ -157,9 +161,7 @@ def compare(before: Path, after: Path) -> None:
     show_default=True,
     help="Where the table (README.md, index.html) and one certificate per target are written.",
 )
-@click.option(
-    "--render", is_flag=True, help="Only make the tables again, from the certificates there."
-)
+@click.option("--render", is_flag=True, help="Only make the tables again, from the certificates there.")
 def scoreboard(targets: tuple[str, ...], directory: Path, render: bool, **options: Any) -> None:
     """Certify every known target (or TARGETS), and write one table: Markdown, JSON, HTML.
 
@@ -188,9 +190,7 @@ def scoreboard(targets: tuple[str, ...], directory: Path, render: bool, **option
 
 
 def _examined(wanted: Wanted, terminal: Terminal) -> Certificate:
-    words = (
-        f"chaoskit certify {wanted.target} --tiers {','.join(wanted.tiers)} --seed {wanted.seed}"
-    )
+    words = f"chaoskit certify {wanted.target} --tiers {','.join(wanted.tiers)} --seed {wanted.seed}"
     _plain(terminal, f"{words} --runs {wanted.states} --jobs {wanted.jobs}")
     if terminal.console.is_terminal:
         with terminal.console.status(wanted.target) as status:

@@ -45,11 +45,7 @@ def _minimise(witness: Witness, bench: Bench, recording: Recording, workload: Wo
 
 
 def _met_for_real(
-    witness: Witness,
-    schedule: Schedule,
-    counter: Counter,
-    bench: Bench,
-    workload: Workload,
+    witness: Witness, schedule: Schedule, counter: Counter, bench: Bench, workload: Workload
 ) -> Witness | None:
     outcome = bench.judge(schedule, workload)
     for finding in outcome.judgement.findings:

@@ -27,21 +27,44 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def checks() -> Iterator[Check]:
-    yield Check("python", sys.version_info >= (3, 11), platform.python_version(),
-                "chaoskit needs Python 3.11 or newer")  # fmt: skip
-    yield Check("system", sys.platform == "linux", platform.platform(),
-                "processes are watched through Linux' pidfd, /proc and prctl: nothing runs")  # fmt: skip
-    yield Check("pidfd", hasattr(os, "pidfd_open"), "os.pidfd_open",
-                "the death of a process cannot be waited for: nothing runs")  # fmt: skip
-    yield Check("memory file system", os.access(MEMORY, os.W_OK), f"runs in {base_directory()}",
-                "runs use the temporary directory: same verdicts, slower")  # fmt: skip
+    yield Check(
+        "python",
+        sys.version_info >= (3, 11),
+        platform.python_version(),
+        "chaoskit needs Python 3.11 or newer",
+    )
+    yield Check(
+        "system",
+        sys.platform == "linux",
+        platform.platform(),
+        "processes are watched through Linux' pidfd, /proc and prctl: nothing runs",
+    )
+    yield Check(
+        "pidfd",
+        hasattr(os, "pidfd_open"),
+        "os.pidfd_open",
+        "the death of a process cannot be waited for: nothing runs",
+    )
+    yield Check(
+        "memory file system",
+        os.access(MEMORY, os.W_OK),
+        f"runs in {base_directory()}",
+        "runs use the temporary directory: same verdicts, slower",
+    )
     yield Check("cores", True, _machine(), "")
     yield Check("sqlite", True, sqlite3.sqlite_version, "")
     reason = interposer.available()
-    yield Check("interposer", reason is None, reason or "syscall points, power loss, disk errors",
-                "named points still work; --points syscalls, --fault power and disk do not")  # fmt: skip
-    yield _attempt("environments", environment.installer,
-                   "only targets whose packages are installed here can be certified")  # fmt: skip
+    yield Check(
+        "interposer",
+        reason is None,
+        reason or "syscall points, power loss, disk errors",
+        "named points still work; --points syscalls, --fault power and disk do not",
+    )
+    yield _attempt(
+        "environments",
+        environment.installer,
+        "only targets whose packages are installed here can be certified",
+    )
     yield _attempt("scenarios", _load_all, "the named scenarios cannot be run")
     yield _attempt("crash test", _kill_one, "no verdict can be had on this machine")
 
@@ -72,8 +95,9 @@ def _kill_one() -> str:
     from chaoskit.workspace import Workspace  # noqa: PLC0415
 
     with Workspace() as workspace:
-        bench = Bench(Settings(scenario=registry.names(registry.SCENARIOS)[0]), workspace.path,
-                      workspace.session)  # fmt: skip
+        bench = Bench(
+            Settings(scenario=registry.names(registry.SCENARIOS)[0]), workspace.path, workspace.session
+        )
         try:
             started = time.monotonic()
             run, _ = bench.run(Schedule(), bench.workload())

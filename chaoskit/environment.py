@@ -59,11 +59,7 @@ def cache_directory() -> Path:
 
 def place_of(wanted: Sequence[str]) -> Path:
     text = json.dumps([sorted(wanted), sys.version_info[:2]])
-    return (
-        cache_directory()
-        / "environments"
-        / hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-    )
+    return cache_directory() / "environments" / hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def interpreter(wanted: Sequence[str], say: Say = lambda _words: None) -> str:
@@ -88,9 +84,7 @@ def versions(python: str, wanted: Sequence[str]) -> dict[str, str]:
         "import sys, json, importlib.metadata as m;"
         "print(json.dumps({name: m.version(name) for name in sys.argv[1:]}))"
     )
-    done = subprocess.run(
-        [python, "-c", script, *names], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([python, "-c", script, *names], capture_output=True, text=True, check=True)
     found: dict[str, str] = json.loads(done.stdout)
     return found
 

@@ -34,9 +34,7 @@ Stage = Literal["first life", "recovery", "later"]
 ROUND = 32  # cases; no more of them are under way at the same time
 DEPTHS = (1, 1, 2, 2, 3)  # how many crashes a chain has
 RECOVERY_SHARE = 0.5  # of later crashes, under bias
-CHANCE = (
-    0.25  # of the draws are uniform under bias, too: what is hit often may still hide something
-)
+CHANCE = 0.25  # of the draws are uniform under bias, too: what is hit often may still hide something
 STRAYED = "the run went another way before its crash than without one: the target is not repeatable"
 
 

@@ -76,9 +76,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     invariants: tuple[str, ...]  # registered names or module:name references
     services: tuple[Service, ...] = ()
     mutants: tuple[Mutant, ...] = ()
-    stores: tuple[
-        str, ...
-    ] = ()  # kinds of store that the target can be told to use, the default first
+    stores: tuple[str, ...] = ()  # kinds of store that the target can be told to use, the default first
 
 
 # --- what is done to it ------------------------------------------------------------------------
@@ -420,7 +418,5 @@ class Repro(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seed: int  # of the workload
     schedule: Schedule
     signature: str  # of the finding that was met; empty when there was none
-    store: str | None = (
-        None  # None: the scenario's default, also in tokens from before there were any
-    )
+    store: str | None = None  # None: the scenario's default, also in tokens from before there were any
     agents: int | None = None  # in the workload; None: as many as the scenario has by itself

@@ -36,9 +36,7 @@ class Seed(click.ParamType[int]):
 class Duration(click.ParamType[float]):
     name = "TIME"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", str(value))
         if not match:
             self.fail(f"expected a time such as 60s, 10m or 2h, got {value!r}", param, ctx)

@@ -37,7 +37,5 @@ def _apply(invariant: Invariant, run: Run) -> tuple[list[Finding], Verdict, list
     except Exception as error:  # noqa: BLE001 - a broken checker must cost the pass, not the run
         reason = f"invariant {invariant.name} crashed: {type(error).__name__}: {error}"
         return [], Verdict.UNKNOWN, [reason]
-    findings = [
-        Finding(invariant=invariant.name, kind=v.kind, message=v.message) for v in violations
-    ]
+    findings = [Finding(invariant=invariant.name, kind=v.kind, message=v.message) for v in violations]
     return findings, Verdict.VIOLATED if findings else Verdict.HOLDS, []

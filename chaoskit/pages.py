@@ -26,13 +26,20 @@ COLOUR = {
 def markdown(certificate: Certificate) -> str:
     c = certificate
     lines = [f"# {c.target}: {c.verdict.value}", "", f"{c.summary}.", "", *facts(c), ""]
-    lines += _table(["claim", *c.tiers], [
-        [claim, *(_bold(c.sign(claim, tier)) for tier in c.tiers)] for claim in c.claims
-    ])  # fmt: skip
-    lines += ["", *_table(["covered", *c.tiers], [
-        ["crashes", *(_covered(c.coverage[tier]) for tier in c.tiers)],
-        ["confirmed for real", *(str(c.coverage[tier].confirmed) for tier in c.tiers)],
-    ])]  # fmt: skip
+    lines += _table(
+        ["claim", *c.tiers],
+        [[claim, *(_bold(c.sign(claim, tier)) for tier in c.tiers)] for claim in c.claims],
+    )
+    lines += [
+        "",
+        *_table(
+            ["covered", *c.tiers],
+            [
+                ["crashes", *(_covered(c.coverage[tier]) for tier in c.tiers)],
+                ["confirmed for real", *(str(c.coverage[tier].confirmed) for tier in c.tiers)],
+            ],
+        ),
+    ]
     for title, findings in (("Promises broken", c.broken), ("Hazards", c.hazards)):
         if findings:
             lines += ["", f"## {title}", *(line for f in findings for line in _finding(f))]
@@ -49,10 +56,7 @@ def facts(c: Certificate) -> list[str]:
     return [
         f"- versions: {versions}",
         f"- settings in force: {settings}",
-        (
-            f"- writes: {_some(c.files)};"
-            f" {c.operations / max(1, c.saves):.1f} operations on the disk per save"
-        ),
+        (f"- writes: {_some(c.files)}; {c.operations / max(1, c.saves):.1f} operations on the disk per save"),
         f"- style: {c.style}; one acknowledgement covers {c.unit}",
         f"- seed {c.seed}, {c.saves} saves, {c.date}, chaoskit {c.chaoskit}, {c.seconds:.0f} s",
     ]
@@ -72,11 +76,18 @@ def _covered(part: Coverage) -> str:
 
 
 def _finding(f: CertifiedFinding) -> list[str]:
-    promise = f"It is promised: {f.promise} ({f.where})." if f.promise else (
-        "The library does not promise otherwise: this is a hazard to know, not a broken promise."
-    )  # fmt: skip
-    lines = ["", f"**{f.claim}/{f.kind}** [{f.tier}], {f.times} times: {f.message}", "",
-             f"Fault: {f.fault} at {f.point}. {promise}", ""]  # fmt: skip
+    promise = (
+        f"It is promised: {f.promise} ({f.where})."
+        if f.promise
+        else ("The library does not promise otherwise: this is a hazard to know, not a broken promise.")
+    )
+    lines = [
+        "",
+        f"**{f.claim}/{f.kind}** [{f.tier}], {f.times} times: {f.message}",
+        "",
+        f"Fault: {f.fault} at {f.point}. {promise}",
+        "",
+    ]
     if f.hint:
         lines += ["```", *f.hint, "```", ""]
     return [*lines, f"    chaoskit replay {f.repro}"]
@@ -111,20 +122,28 @@ def html(certificate: Certificate) -> str:
         "<ul>",
     ]
     body += [f"<li>{escape(fact.removeprefix('- '))}</li>" for fact in facts(c)]
-    body += ["</ul>", _html_table(["claim", *c.tiers], [
-        [escape(claim), *(_verdict(c.sign(claim, tier)) for tier in c.tiers)] for claim in c.claims
-    ])]  # fmt: skip
-    body.append(_html_table(["covered", *c.tiers], [
-        ["crashes", *(_covered(c.coverage[tier]) for tier in c.tiers)]
-    ]))  # fmt: skip
+    body += [
+        "</ul>",
+        _html_table(
+            ["claim", *c.tiers],
+            [[escape(claim), *(_verdict(c.sign(claim, tier)) for tier in c.tiers)] for claim in c.claims],
+        ),
+    ]
+    body.append(
+        _html_table(["covered", *c.tiers], [["crashes", *(_covered(c.coverage[tier]) for tier in c.tiers)]])
+    )
     for title, findings in (("Promises broken", c.broken), ("Hazards", c.hazards)):
         if findings:
             body += [f"<h2>{title}</h2>", *map(_html_finding, findings)]
     if c.unknown:
         body += ["<h2>Unknown</h2><ul>", *(f"<li>{escape(u)}</li>" for u in c.unknown), "</ul>"]
     if c.suite:
-        body += [(f"<h2>The vendor's own suite</h2><p>{escape(c.suite['name'])}: "
-                 f"{escape(str(c.suite['verdict']))}</p>")]  # fmt: skip
+        body += [
+            (
+                f"<h2>The vendor's own suite</h2><p>{escape(c.suite['name'])}: "
+                f"{escape(str(c.suite['verdict']))}</p>"
+            )
+        ]
     return _page(f"{c.target}: {c.verdict.value}", body)
 
 
@@ -164,8 +183,12 @@ def _page(title: str, body: Sequence[str]) -> str:
 def badge_json(certificate: Certificate) -> str:
     """What shields.io calls an endpoint."""
     colour = {"HOLDS": "brightgreen", "VIOLATED": "red"}.get(certificate.verdict.value, "lightgrey")
-    return json.dumps({"schemaVersion": 1, "label": "chaoskit", "message": _badge_words(certificate),
-                       "color": colour}) + "\n"  # fmt: skip
+    return (
+        json.dumps(
+            {"schemaVersion": 1, "label": "chaoskit", "message": _badge_words(certificate), "color": colour}
+        )
+        + "\n"
+    )
 
 
 def badge_svg(certificate: Certificate) -> str:
@@ -199,13 +222,12 @@ def junit(certificate: Certificate) -> str:
     cases = [(claim, tier, c.cell(claim, tier)) for claim in c.claims for tier in c.tiers]
     wrong = sum(verdict is Verdict.VIOLATED for *_, verdict in cases)
     errors = sum(verdict is Verdict.UNKNOWN for *_, verdict in cases)
-    lines = ['<?xml version="1.0" encoding="utf-8"?>',
-             (f'<testsuite name={quoteattr(c.target)} tests="{len(cases)}" failures="{wrong}"'
-             f' errors="{errors}">')]  # fmt: skip
+    lines = [
+        '<?xml version="1.0" encoding="utf-8"?>',
+        (f'<testsuite name={quoteattr(c.target)} tests="{len(cases)}" failures="{wrong}" errors="{errors}">'),
+    ]
     for claim, tier, verdict in cases:
-        lines.append(
-            f"<testcase classname={quoteattr(c.target)} name={quoteattr(f'{claim} [{tier}]')}>"
-        )
+        lines.append(f"<testcase classname={quoteattr(c.target)} name={quoteattr(f'{claim} [{tier}]')}>")
         lines.append(_junit_body(c, claim, tier, verdict))
         lines.append("</testcase>")
     return "\n".join([*lines, "</testsuite>"]) + "\n"
@@ -228,10 +250,20 @@ def _junit_body(c: Certificate, claim: str, tier: str, verdict: Verdict) -> str:
 
 def scoreboard_markdown(certificates: Sequence[Certificate]) -> str:
     rows = [list(map(_bold, _row(c))) for c in certificates]
-    return "\n".join([
-        "# Scoreboard", "", *_legend(), "", *_table(_HEAD, rows), "",
-        *(line for c in certificates for line in _summary(c)),
-    ]) + "\n"  # fmt: skip
+    return (
+        "\n".join(
+            [
+                "# Scoreboard",
+                "",
+                *_legend(),
+                "",
+                *_table(_HEAD, rows),
+                "",
+                *(line for c in certificates for line in _summary(c)),
+            ]
+        )
+        + "\n"
+    )
 
 
 _HEAD = ["target", "versions", *TIERS, "promises broken", "hazards"]
@@ -243,17 +275,19 @@ def _legend() -> list[str]:
             "Each cell is the worst verdict of all claims in that tier; `-` was not measured. A *promise*"
             " is what the library's documentation says; a *hazard* is what it does not promise, and a user"
             " should know. Each row has its certificate beside this page."
-        ),
+        )
     ]
 
 
 def _row(c: Certificate) -> list[str]:
     versions = ", ".join(f"{name} {v}" for name, v in c.versions.items() if name != "python")
     return [
-        c.target, versions or f"chaoskit {c.chaoskit}", *(_worst(c, tier) for tier in TIERS),
+        c.target,
+        versions or f"chaoskit {c.chaoskit}",
+        *(_worst(c, tier) for tier in TIERS),
         ", ".join(sorted({f.claim for f in c.broken})) or "none",
         ", ".join(sorted({f.claim for f in c.hazards})) or "none",
-    ]  # fmt: skip
+    ]
 
 
 def _worst(c: Certificate, tier: str) -> str:
@@ -263,11 +297,7 @@ def _worst(c: Certificate, tier: str) -> str:
 
 def _summary(c: Certificate) -> list[str]:
     states = sum(part.states for part in c.coverage.values())
-    lines = [
-        f"## {c.target}",
-        "",
-        f"{c.summary}: {c.headline()}. {states:,} crashes judged, {c.date}.",
-    ]
+    lines = [f"## {c.target}", "", f"{c.summary}: {c.headline()}. {states:,} crashes judged, {c.date}."]
     for f in c.findings[:6]:
         kind = "promise broken" if f.promise else "hazard"
         lines.append(f"- {f.claim}/{f.kind} [{f.tier}], {kind}: {f.message}")
@@ -282,8 +312,6 @@ def scoreboard_html(certificates: Sequence[Certificate]) -> str:
     rows = [[_cell_html(cell) for cell in _row(c)] for c in certificates]
     body = ["<h1>Scoreboard</h1>", f"<p>{escape(_legend()[0])}</p>", _html_table(_HEAD, rows)]
     for c in certificates:
-        body.append(
-            f"<h2>{escape(c.target)}</h2><p>{escape(c.summary)}: {escape(c.headline())}</p>"
-        )
+        body.append(f"<h2>{escape(c.target)}</h2><p>{escape(c.summary)}: {escape(c.headline())}</p>")
         body += [_html_finding(f) for f in c.findings[:6]]
     return _page("chaoskit scoreboard", body)

@@ -31,9 +31,7 @@ from chaoskit.workspace import Workspace
 
 CHUNK = 16  # states per task
 STRIDE = 16
-Crash = Literal[
-    "kill", "ext4", "posix"
-]  # what left the states of a recording: a profile is a power loss
+Crash = Literal["kill", "ext4", "posix"]  # what left the states of a recording: a profile is a power loss
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -41,9 +39,7 @@ R = TypeVar("R")
 class Worker:
     """What one process of the pool works with."""
 
-    def __init__(
-        self, settings: Settings, bench: Bench, workload: Workload, recording: Path | None
-    ) -> None:
+    def __init__(self, settings: Settings, bench: Bench, workload: Workload, recording: Path | None) -> None:
         self._settings = settings
         self._bench = bench
         self._workload = workload
@@ -104,9 +100,14 @@ _worker: Worker | None = None  # of this process of the pool
 
 
 def _start_worker(
-    settings: Settings, directory: Path, session: str, workload: Workload,
-    recording: Path | None, parent: int, cores: SimpleQueue[int],
-) -> None:  # fmt: skip
+    settings: Settings,
+    directory: Path,
+    session: str,
+    workload: Workload,
+    recording: Path | None,
+    parent: int,
+    cores: SimpleQueue[int],
+) -> None:
     global _worker  # noqa: PLW0603 - a pool's worker has no other place for its state
     die_with_parent(parent)
     stay_on(cores.get())
@@ -165,19 +166,9 @@ class Pool:
             cores: SimpleQueue[int] = context.SimpleQueue()
             for core in one_each(settings.jobs):
                 cores.put(core)
-            arguments = (
-                settings,
-                workspace.path,
-                workspace.session,
-                workload,
-                path,
-                os.getpid(),
-                cores,
-            )
+            arguments = (settings, workspace.path, workspace.session, workload, path, os.getpid(), cores)
             with _no_ctrl_c():
-                self._executor = ProcessPoolExecutor(
-                    settings.jobs, context, _start_worker, arguments
-                )
+                self._executor = ProcessPoolExecutor(settings.jobs, context, _start_worker, arguments)
 
     def outcomes(self, schedules: Iterable[Schedule]) -> Iterator[Outcome]:
         return self._map(_judge, self._inline.judge, schedules)
@@ -193,9 +184,7 @@ class Pool:
             if len(chunk) < CHUNK:
                 return
 
-    def _map(
-        self, in_worker: Callable[[T], R], here: Callable[[T], R], tasks: Iterable[T]
-    ) -> Iterator[R]:
+    def _map(self, in_worker: Callable[[T], R], here: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
         if self._executor is None:
             yield from map(here, tasks)
             return

@@ -49,8 +49,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="processes per chaos.run (default 1; xdist's -n spreads tests instead)",
     )
-    group.addoption("--chaos-report", metavar="FILE",
-                    help="write each chaos.run's result to FILE, one JSON object per line")  # fmt: skip
+    group.addoption(
+        "--chaos-report",
+        metavar="FILE",
+        help="write each chaos.run's result to FILE, one JSON object per line",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -118,12 +121,7 @@ class Chaos:
         return ChaosResult(result)
 
     def certify(
-        self,
-        target: str | type,
-        *,
-        claims: Sequence[str] = (),
-        tiers: Sequence[str] = (),
-        **options: Any,
+        self, target: str | type, *, claims: Sequence[str] = (), tiers: Sequence[str] = (), **options: Any
     ) -> ChaosCertificate:
         """A certificate of an adapter: its class, or a name that `chaoskit certify` knows.
 
@@ -159,9 +157,7 @@ class ChaosCertificate:
         missing = [name for name in self._claims if name not in c.measured()]
         lines = [f"{f.claim}/{f.kind} [{f.tier}]: {f.message}" for f in found]
         lines += [f"unknown: {reason}" for reason in c.unknown]
-        lines += [
-            f"{name} was not measured" for name in missing if len(self._claims) < len(c.claims)
-        ]
+        lines += [f"{name} was not measured" for name in missing if len(self._claims) < len(c.claims)]
         if found:
             lines.append(f"reproduce: chaoskit replay {found[0].repro}")
         if lines:

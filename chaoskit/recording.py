@@ -74,12 +74,7 @@ class CrashState:
     def events(self, recording: Recording) -> list[Event]:
         """The history up to and including the crash."""
         seen = recording.until(self.position)
-        return [
-            *seen,
-            *unfinished(seen, 0),
-            Crashed(0, self.position, self.fault),
-            Ended(0, "crashed"),
-        ]
+        return [*seen, *unfinished(seen, 0), Crashed(0, self.position, self.fault), Ended(0, "crashed")]
 
 
 def unfinished(events: Iterable[Event], life: int) -> list[Event]:
@@ -160,9 +155,7 @@ def killed_states(recording: Recording) -> Iterator[CrashState]:
         yield CrashState(state.position, state.image, fault)
 
 
-def powerless_states(
-    recording: Recording, profile: Profile, budget: int, seed: int
-) -> Iterator[CrashState]:
+def powerless_states(recording: Recording, profile: Profile, budget: int, seed: int) -> Iterator[CrashState]:
     """States that a loss of power could have left, the most telling first, at most `budget`."""
     where = points(recording.trace)
     found = crash_states(
@@ -175,9 +168,14 @@ def powerless_states(
 def state_of(candidate: Candidate, where: list[PersistPoint]) -> CrashState:
     recipe = candidate.recipe
     fault = PowerLoss(
-        where[candidate.at], candidate.profile, recipe.way, recipe.positions, recipe.cut,
-        recipe.tail, recipe.words(),
-    )  # fmt: skip
+        where[candidate.at],
+        candidate.profile,
+        recipe.way,
+        recipe.positions,
+        recipe.cut,
+        recipe.tail,
+        recipe.words(),
+    )
     return CrashState(candidate.at, candidate.image, fault)
 
 
@@ -193,8 +191,7 @@ def _outline(image: Image) -> tuple[tuple[str, int], ...]:
 def candidate_of(trace: Trace, fault: PowerLoss) -> Candidate:
     """The state that a power loss leaves, built again from its recipe."""
     recipe = msgspec.convert(
-        {"way": fault.way, "positions": fault.positions, "cut": fault.cut, "tail": fault.tail},
-        Recipe,
+        {"way": fault.way, "positions": fault.positions, "cut": fault.cut, "tail": fault.tail}, Recipe
     )
     assert fault.point.op is not None
     return power.rebuild(trace, min(fault.point.op, len(trace.ops)), fault.profile, recipe)

@@ -142,9 +142,7 @@ def resolved(settings: Settings) -> Settings:
     if settings.agents is not None:
         check_agents(found, settings.seed, settings.agents)
     if settings.bias and not settings.fuzzes:
-        raise UnknownName(
-            "--bias is for a fuzz: --plan sample --agents N, with --fault kill or disk"
-        )
+        raise UnknownName("--bias is for a fuzz: --plan sample --agents N, with --fault kill or disk")
     return msgspec.structs.replace(settings, store=chosen)
 
 

@@ -19,16 +19,7 @@ def as_json(results: Sequence[Result]) -> dict[str, Any]:
     parts = [_one(result) for result in results]
     if len(parts) == 1:
         return parts[0]
-    counted = (
-        "runs",
-        "points",
-        "states",
-        "unique_states",
-        "fired",
-        "missed",
-        "confirmed",
-        "seconds",
-    )
+    counted = ("runs", "points", "states", "unique_states", "fired", "missed", "confirmed", "seconds")
     return {
         "schema": 1,
         "verdict": Verdict.merge(result.verdict for result in results).value,

@@ -170,11 +170,17 @@ class Counter:
             # The first witness of the fewest crashes is the one that is easiest to read.
             if known is None or len(schedule.faults) < len(known.schedule.faults):
                 witness = Witness(
-                    finding=finding, tier=tier, schedule=schedule, seed=outcome.seed,
-                    story=outcome.story, operations=outcome.operations, kept=outcome.kept,
-                    token=self.token(finding, outcome), rebuilt=outcome.rebuilt,
+                    finding=finding,
+                    tier=tier,
+                    schedule=schedule,
+                    seed=outcome.seed,
+                    story=outcome.story,
+                    operations=outcome.operations,
+                    kept=outcome.kept,
+                    token=self.token(finding, outcome),
+                    rebuilt=outcome.rebuilt,
                     times=known.times if known else 0,
-                )  # fmt: skip
+                )
             else:
                 witness = known
             self._witnesses[key] = msgspec.structs.replace(witness, times=witness.times + 1)
@@ -194,12 +200,12 @@ class Counter:
             self._tiers[witness.tier].confirmed += 1
             return
         del self._witnesses[key]
-        self._doubts[f"found on a rebuilt state, not met in a real crash: {witness.schedule}: "
-                     f"{witness.finding.message}"] = None  # fmt: skip
+        self._doubts[
+            f"found on a rebuilt state, not met in a real crash: {witness.schedule}: "
+            f"{witness.finding.message}"
+        ] = None
         name = witness.finding.invariant
-        if not any(
-            w.finding.invariant == name and t == witness.tier for (_, t), w in self._items()
-        ):
+        if not any(w.finding.invariant == name and t == witness.tier for (_, t), w in self._items()):
             self._claims[name][witness.tier] = Verdict.UNKNOWN
 
     def _items(self) -> list[tuple[tuple[str, str], Witness]]:

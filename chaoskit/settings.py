@@ -60,8 +60,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def words(self) -> str:
         """The options of the command line that say the same."""
-        words = [self.scenario, "--fault", ",".join(self.faults), "--points", self.points,
-                 "--plan", self.plan, "--seed", str(self.seed), "--jobs", str(self.jobs)]  # fmt: skip
+        words = [
+            self.scenario,
+            "--fault",
+            ",".join(self.faults),
+            "--points",
+            self.points,
+            "--plan",
+            self.plan,
+            "--seed",
+            str(self.seed),
+            "--jobs",
+            str(self.jobs),
+        ]
         if "power" in self.faults:
             words += ["--profile", self.profile]
         if self.agents is not None:
@@ -93,6 +104,11 @@ def settings_of(wanted: Repro, *, cold: bool = False) -> Settings:
     faults = wanted.schedule.faults
     named = all(isinstance(fault, Kill) and fault.point.op is None for fault in faults)
     return Settings(
-        scenario=wanted.scenario, seed=wanted.seed, agents=wanted.agents, store=wanted.store,
-        mutant=wanted.mutant, cold=cold, points="named" if named else "syscalls",
-    )  # fmt: skip
+        scenario=wanted.scenario,
+        seed=wanted.seed,
+        agents=wanted.agents,
+        store=wanted.store,
+        mutant=wanted.mutant,
+        cold=cold,
+        points="named" if named else "syscalls",
+    )

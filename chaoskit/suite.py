@@ -25,9 +25,7 @@ def run(adapter: Adapter, say: environment.Say) -> dict[str, Any] | None:
     path = Path(adapter.reference.rpartition(":")[0]).parent / program
     say(f"running {name}")
     try:
-        python = environment.interpreter(
-            inline_metadata(path.read_text(), path).get("dependencies", ()), say
-        )
+        python = environment.interpreter(inline_metadata(path.read_text(), path).get("dependencies", ()), say)
     except environment.NoEnvironment as error:
         return {"name": name, "verdict": f"not run: {error}"}
     return {"name": name, **_verdict([python, str(path), argument], path.parent)}

@@ -112,9 +112,7 @@ class Supervisor:
 
     # --- the way from a recording
 
-    def recover(
-        self, recording: Recording, state: CrashState, directory: Path, workload: Workload
-    ) -> Run:
+    def recover(self, recording: Recording, state: CrashState, directory: Path, workload: Workload) -> Run:
         """The life after a crash, on the state that the crash left. `directory` is used again."""
         run = _RunInProgress(self._scenario, directory, workload)
         run.begin_with(state.events(recording))
@@ -142,9 +140,8 @@ class Supervisor:
     # --- one life
 
     def _live(
-        self, run: _RunInProgress, process: _Process, life: int, fault: Fault | None,
-        watch: DiskWatch | None,
-    ) -> How:  # fmt: skip
+        self, run: _RunInProgress, process: _Process, life: int, fault: Fault | None, watch: DiskWatch | None
+    ) -> How:
         run.events.append(Born(life))
         if watch:
             watch.arm(run.state, fault)
@@ -162,9 +159,7 @@ class Supervisor:
         if watch:
             run.doubts += [f"not seen: {warning}" for warning in watch.blind_spots()]
         struck = killed_at_name or bool(watch and watch.fired)
-        return self._note_end(
-            run, life, fault, conversation, _Ending(timely, status, struck, watch)
-        )
+        return self._note_end(run, life, fault, conversation, _Ending(timely, status, struck, watch))
 
     def _note_end(
         self, run: _RunInProgress, life: int, fault: Fault | None, said: Conversation, end: _Ending
@@ -204,9 +199,7 @@ class Supervisor:
 class _Ending:
     """How a life's process ended, as far as one can tell from outside."""
 
-    def __init__(
-        self, timely: bool, status: int | None, struck: bool, watch: DiskWatch | None
-    ) -> None:
+    def __init__(self, timely: bool, status: int | None, struck: bool, watch: DiskWatch | None) -> None:
         self.timely = timely
         self.status = status
         self.struck = struck
@@ -219,9 +212,7 @@ class _Ending:
             self._watch is not None and self._watch.position == fault.point.op and self.status == 0
         )
         killed = self.status is not None and os.WIFSIGNALED(self.status)
-        return at_the_end or (
-            self.struck and killed and os.WTERMSIG(self.status or 0) == signal.SIGKILL
-        )
+        return at_the_end or (self.struck and killed and os.WTERMSIG(self.status or 0) == signal.SIGKILL)
 
 
 class _Process:
@@ -232,9 +223,7 @@ class _Process:
         self.lives = 0
         self.channel, theirs = socket.socketpair()
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        out, err = (
-            os.open(directory / f"{name}-{life}", flags, 0o600) for name in ("stdout", "stderr")
-        )
+        out, err = (os.open(directory / f"{name}-{life}", flags, 0o600) for name in ("stdout", "stderr"))
         try:
             self.process = zygote.start([theirs.fileno(), out, err])
         except BaseException:

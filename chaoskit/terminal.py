@@ -48,8 +48,12 @@ class Terminal:
         if not self.console.is_terminal:
             yield self._plain_progress(label)
             return
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}"),
-                   TimeElapsedColumn())  # fmt: skip
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[said]}"),
+            TimeElapsedColumn(),
+        )
         with Progress(*columns, console=self.console, transient=True) as bar:
             task = bar.add_task(label, total=None, said="")
             yield lambda so_far: bar.update(
@@ -150,8 +154,9 @@ def _summary(result: Result) -> Text:
     if result.states:
         rebuilt = f", {result.states} states rebuilt, {result.confirmed} confirmed by a real crash"
     return Text.assemble(
-        "\nverdict: ", (result.verdict.value, STYLE[result.verdict]),
+        "\nverdict: ",
+        (result.verdict.value, STYLE[result.verdict]),
         f"   {result.points} persist points{covered}, {result.runs} runs, {result.fired} with every planned"
         f" fault fired, {result.missed} faults missed{rebuilt}, {result.seconds:.1f} s"
         f" ({speed:.0f} runs/s)",
-    )  # fmt: skip
+    )

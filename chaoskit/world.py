@@ -18,9 +18,7 @@ from chaoskit.model import Effect, Json, Service
 
 HAPPENED = "happened"  # the action by which a verifiable service is asked about a key
 ASK = "ask"  # the action that changes nothing, and is counted
-REMEMBER = (
-    "remember"  # what somebody outside keeps in mind: a client, which no crash of ours touches
-)
+REMEMBER = "remember"  # what somebody outside keeps in mind: a client, which no crash of ours touches
 RECALL = "recall"
 
 
@@ -60,9 +58,7 @@ class World:
         return {"receipt": receipt(self._note(call, applied=not known))}
 
     def _note(self, call: Call, *, applied: bool) -> Effect:
-        effect = Effect(
-            call.life, call.at, call.service, call.action, call.args, call.key, applied=applied
-        )
+        effect = Effect(call.life, call.at, call.service, call.action, call.args, call.key, applied=applied)
         self.ledger.append(effect)
         return effect
 

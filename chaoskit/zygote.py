@@ -58,9 +58,7 @@ class Process:
 
 
 class Zygote:
-    def __init__(
-        self, target: Target, *, session: str, cold: bool = False, watch_disk: bool = False
-    ) -> None:
+    def __init__(self, target: Target, *, session: str, cold: bool = False, watch_disk: bool = False) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         preload = () if cold else (target.entry, *target.preload)
         mode = "cold" if cold else "warm"
@@ -69,13 +67,20 @@ class Zygote:
             # The interpreter itself rather than a launcher script: what is preloaded into it,
             # and the signals sent to it, must reach the target.
             self._process = subprocess.Popen(
-                [python, "-m", "chaoskit.inside.zygote",
-                 str(theirs.fileno()), str(os.getpid()), mode, *preload],
+                [
+                    python,
+                    "-m",
+                    "chaoskit.inside.zygote",
+                    str(theirs.fileno()),
+                    str(os.getpid()),
+                    mode,
+                    *preload,
+                ],
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # Ctrl-C is for the harness; it ends the zygote in order
                 stdin=subprocess.DEVNULL,
                 env=_environment(session, watch_disk, python),
-            )  # fmt: skip
+            )
         self._check(self._answer())
 
     def start(self, fds: list[int]) -> Process:

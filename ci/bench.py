@@ -84,18 +84,22 @@ def compare(title: str, ways: dict[str, Way], rounds: int, goal: str) -> dict[st
         for name, way in ways.items():
             wall, cpu = time.perf_counter(), cpu_seconds()
             count = way()
-            taken[name].append(
-                ((time.perf_counter() - wall) / count, (cpu_seconds() - cpu) / count)
-            )
+            taken[name].append(((time.perf_counter() - wall) / count, (cpu_seconds() - cpu) / count))
     print(f"\n{title}\n  goal: {goal}")
     rows = {}
     base = [statistics.median(column) for column in zip(*taken[next(iter(ways))], strict=True)]
     for name, times in taken.items():
         wall, cpu = (statistics.median(column) for column in zip(*times, strict=True))
-        rows[name] = {"per_second": 1 / wall, "wall_us": wall * 1e6, "cpu_us": cpu * 1e6,
-                      "wall_ratio": wall / base[0]}  # fmt: skip
-        print(f"  {name:<42} {1 / wall:>10.1f}/s   wall {wall * 1e6:>10.1f} us  x{wall / base[0]:<6.2f}"
-              f"  cpu {cpu * 1e6:>10.1f} us")  # fmt: skip
+        rows[name] = {
+            "per_second": 1 / wall,
+            "wall_us": wall * 1e6,
+            "cpu_us": cpu * 1e6,
+            "wall_ratio": wall / base[0],
+        }
+        print(
+            f"  {name:<42} {1 / wall:>10.1f}/s   wall {wall * 1e6:>10.1f} us  x{wall / base[0]:<6.2f}"
+            f"  cpu {cpu * 1e6:>10.1f} us"
+        )
     return {"goal": goal, "rows": rows}
 
 
@@ -125,8 +129,10 @@ def recording_cost(rounds: int) -> dict[str, object]:
     with interposer.new_control() as control:
         return compare(
             f"recording {COMMITS:,} SQLite commits (WAL, synchronous=FULL)",
-            {way: writing(control, way) for way in ways}, rounds, "record at most 1.6 x bare",
-        )  # fmt: skip
+            {way: writing(control, way) for way in ways},
+            rounds,
+            "record at most 1.6 x bare",
+        )
 
 
 # --- crash states of the reference agent ---------------------------------------------------------
@@ -158,9 +164,7 @@ def kill_state_cost(rounds: int) -> dict[str, object]:
     ):
         recording = warm.record(workload)
         states = list(killed_states(recording))[::3]
-        faults = [
-            s.fault for s in states if isinstance(s.fault, Kill) and s.fault.point.op is not None
-        ]
+        faults = [s.fault for s in states if isinstance(s.fault, Kill) and s.fault.point.op is not None]
         few = [Schedule((fault,)) for fault in faults[5 : -5 : max(1, len(faults) // 6)]]
 
         def rebuilt() -> int:
@@ -174,8 +178,9 @@ def kill_state_cost(rounds: int) -> dict[str, object]:
         return compare(
             "kill states of the reference agent, one core",
             {"cold processes": real(cold), "real kills, warm": real(warm), "rebuilt states": rebuilt},
-            rounds, "rebuilt at least 30 x cold (ratio at most 0.033)",
-        )  # fmt: skip
+            rounds,
+            "rebuilt at least 30 x cold (ratio at most 0.033)",
+        )
 
 
 def power_state_cost(rounds: int) -> dict[str, object]:
@@ -188,8 +193,12 @@ def power_state_cost(rounds: int) -> dict[str, object]:
                 bench.judge_state(recording, state, workload)
             return len(states)
 
-        return compare("power-loss states of the WAL store, one core", {"checked": checked}, rounds,
-                       "at least 400 a second")  # fmt: skip
+        return compare(
+            "power-loss states of the WAL store, one core",
+            {"checked": checked},
+            rounds,
+            "at least 400 a second",
+        )
 
 
 # --- the model alone -----------------------------------------------------------------------------
@@ -197,10 +206,7 @@ def power_state_cost(rounds: int) -> dict[str, object]:
 
 def long_trace() -> Recording:
     """A long recording of SQLite commits, made by the program above."""
-    with (
-        interposer.new_control() as control,
-        tempfile.TemporaryDirectory(dir=base_directory()) as directory,
-    ):
+    with interposer.new_control() as control, tempfile.TemporaryDirectory(dir=base_directory()) as directory:
         start = snapshot(directory)
         control.arm(directory, "record")
         command = [sys.executable, "-c", WRITER, "3300"]
@@ -232,16 +238,20 @@ def model_cost(rounds: int) -> dict[str, object]:
         "rebuild": compare(
             "every kill state of a trace, rebuilt on tmpfs",
             {f"{size:,} operations": lambda t=trace: staged(t) for size, trace in traces.items()},
-            rounds, "10,000 operations at most 1.3 x 500",
+            rounds,
+            "10,000 operations at most 1.3 x 500",
         ),
         "generate": compare(
             "power-loss states of a trace (posix)",
-            {f"{word}, {size:,} operations": lambda t=trace, w=way: w(t)
-             for word, way in (("generated", generated), ("distinct", distinct))
-             for size, trace in traces.items()},
-            rounds, "at least 10,000 generated a second; 10,000 operations at most 1.3 x 500",
+            {
+                f"{word}, {size:,} operations": lambda t=trace, w=way: w(t)
+                for word, way in (("generated", generated), ("distinct", distinct))
+                for size, trace in traces.items()
+            },
+            rounds,
+            "at least 10,000 generated a second; 10,000 operations at most 1.3 x 500",
         ),
-    }  # fmt: skip
+    }
 
 
 def acks_of(trace: Trace) -> list[int]:
@@ -290,23 +300,23 @@ def store_cost(rounds: int) -> dict[str, object]:
             "checkpoint": compare(
                 "one more checkpoint",
                 {f"at turn {turns:,}": checkpoints(stores[turns], turns) for turns in (10, 1000)},
-                rounds, "no more at turn 1,000 than at turn 10",
+                rounds,
+                "no more at turn 1,000 than at turn 10",
             ),
             "resume": compare(
                 "opening a session, per message",
                 {f"{2 * turns:,} messages": loading(paths[turns]) for turns in (500, 5000)},
-                rounds, "linear: the same per message",
+                rounds,
+                "linear: the same per message",
             ),
-        }  # fmt: skip
+        }
         for store in stores.values():
             asyncio.run(store.close())
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds (default 5)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers as JSON")
     options = parser.parse_args()

@@ -121,8 +121,10 @@ def _compare_traffic() -> dict[str, object]:
     for store in STORES:
         for messages in (10_000, 100_000):
             found = rows[f"{store}, {messages:,}"] = measured("traffic", store, 1000, messages)
-            print(f"  {f'{store}, {messages:,} messages':<42} {found['per_second']:>10.1f}/s"
-                  f"   peak {found['peak_mb']:.0f} MB")  # fmt: skip
+            print(
+                f"  {f'{store}, {messages:,} messages':<42} {found['per_second']:>10.1f}/s"
+                f"   peak {found['peak_mb']:.0f} MB"
+            )
     return {"goal": "memory does not grow with the messages", "rows": rows}
 
 
@@ -134,9 +136,7 @@ def _compare_recoveries() -> dict[str, object]:
         for sent, undelivered in ((10_000, 1000), (100_000, 1000), (100_000, 2000)):
             name = f"{store}, {undelivered:,} undelivered of {sent:,}"
             found = rows[name] = measured("recovery", store, sent, undelivered)
-            print(
-                f"  {name:<42} {1000 * found['seconds']:>10.1f} ms   peak {found['peak_mb']:.0f} MB"
-            )
+            print(f"  {name:<42} {1000 * found['seconds']:>10.1f} ms   peak {found['peak_mb']:.0f} MB")
     return {"goal": goal, "rows": rows}
 
 

@@ -31,9 +31,7 @@ def page() -> str:
         ("name", "what it does", "stores"),
         [(s.name, s.summary, ", ".join(s.stores)) for s in scenarios],
     )
-    lines += table(
-        "Invariants", ("name", "what it demands"), [(i.name, i.summary) for i in invariants]
-    )
+    lines += table("Invariants", ("name", "what it demands"), [(i.name, i.summary) for i in invariants])
     adapters = [registry.adapter(name) for name in sorted(registry.targets())]
     lines += table(
         "Targets",

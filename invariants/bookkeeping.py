@@ -39,9 +39,7 @@ def _judge(found: dict[str, Any], acknowledged: int) -> Iterator[Violation]:
             yield Violation("usage", f"the tokens of turn {turn} are counted {times} times")
     if len(found["errors"]) < acknowledged:
         there = len(found["errors"])
-        yield Violation(
-            "errors", f"{acknowledged} failed attempts were recorded, {there} are there"
-        )
+        yield Violation("errors", f"{acknowledged} failed attempts were recorded, {there} are there")
     yield from _attempts(found["errors"])
 
 
@@ -50,8 +48,7 @@ def _attempts(errors: list[tuple[int, int]]) -> Iterator[Violation]:
     for turn, attempt in errors:
         if attempt != last.get(turn, -1) + 1:
             yield Violation(
-                "attempts",
-                f"turn {turn}: attempt {attempt} follows attempt {last.get(turn, 'none')}",
+                "attempts", f"turn {turn}: attempt {attempt} follows attempt {last.get(turn, 'none')}"
             )
         last[turn] = attempt
 

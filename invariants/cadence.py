@@ -40,7 +40,5 @@ def check(history: History) -> Iterator[Violation]:
 
 
 INVARIANT = Invariant(
-    name="cadence",
-    summary="a checkpoint is written at least as often as was chosen",
-    check=check,
+    name="cadence", summary="a checkpoint is written at least as often as was chosen", check=check
 )

@@ -36,8 +36,10 @@ def check(history: History) -> Iterator[Violation]:
 def _transcript(found: list[object], expected: list[object]) -> Iterator[Violation]:
     if found == expected:
         return
-    same = next((n for n, pair in enumerate(zip(found, expected, strict=False)) if pair[0] != pair[1]),
-                min(len(found), len(expected)))  # fmt: skip
+    same = next(
+        (n for n, pair in enumerate(zip(found, expected, strict=False)) if pair[0] != pair[1]),
+        min(len(found), len(expected)),
+    )
     there = found[same] if same < len(found) else "nothing"
     wanted = expected[same] if same < len(expected) else "nothing"
     yield Violation("transcript", f"message {same + 1} is {there} where {wanted} was expected")

@@ -36,9 +36,7 @@ def check(history: History) -> Iterator[Violation]:
             asked += 1
             turn, orphans = event.data["turn"], event.data["orphans"]
             if turn in decided:
-                yield Violation(
-                    "repeated", f"turn {turn} was decided, and the model was asked again"
-                )
+                yield Violation("repeated", f"turn {turn} was decided, and the model was asked again")
             if orphans:
                 yield Violation("orphan", f"the model was asked while {orphans[0]} has no result")
             said = [*last_told[: event.data.get("after", 0)], *event.data.get("said", [])]

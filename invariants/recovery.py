@@ -29,7 +29,5 @@ def check(history: History) -> Iterator[Violation]:
 
 
 INVARIANT = Invariant(
-    name="recovers",
-    summary="after any crash the target starts again and finishes its work",
-    check=check,
+    name="recovers", summary="after any crash the target starts again and finishes its work", check=check
 )

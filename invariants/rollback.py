@@ -32,11 +32,7 @@ def check(history: History) -> Iterator[Violation]:
         elif isinstance(event, Probe) and event.name == "recovered":
             found = event.data["messages"]
             # Without a checkpoint there is nothing to go back to: all messages stay.
-            ends = (
-                ends_of_turns
-                if event.data["checkpoint"] is not None
-                else set(range(len(found) + 1))
-            )
+            ends = ends_of_turns if event.data["checkpoint"] is not None else set(range(len(found) + 1))
             whole = found if asked_user else expected.data["messages"]
             yield from _judge(found, whole, ends, acknowledged)
 
@@ -71,7 +67,5 @@ def _judge(
 
 
 INVARIANT = Invariant(
-    name="rollback",
-    summary="recovery keeps every acknowledged turn and removes incomplete ones",
-    check=check,
+    name="rollback", summary="recovery keeps every acknowledged turn and removes incomplete ones", check=check
 )

@@ -46,7 +46,5 @@ def _judge(found: Found, asked: dict[int, str], acknowledged: int) -> Iterator[V
 
 
 INVARIANT = Invariant(
-    name="saves",
-    summary="every acknowledged save is there, whole, and nothing else",
-    check=check,
+    name="saves", summary="every acknowledged save is there, whole, and nothing else", check=check
 )

@@ -46,9 +46,7 @@ def _judge(shown: list[str], said: list[str]) -> Iterator[Violation]:
         return
     for number, (text, wanted) in enumerate(zip(shown, said, strict=True), 1):
         if _letters(wanted[:ENOUGH]) not in _letters(text):
-            yield Violation(
-                "different", f"number {number} is {wanted[:80]!r}, shown was {text[:80]!r}"
-            )
+            yield Violation("different", f"number {number} is {wanted[:80]!r}, shown was {text[:80]!r}")
 
 
 def _letters(text: str) -> str:
@@ -56,7 +54,5 @@ def _letters(text: str) -> str:
 
 
 INVARIANT = Invariant(
-    name="shown",
-    summary="who resumes a session is shown the conversation as it was recovered",
-    check=check,
+    name="shown", summary="who resumes a session is shown the conversation as it was recovered", check=check
 )

@@ -64,7 +64,5 @@ def _seconds(stamp: str) -> float:
 
 
 INVARIANT = Invariant(
-    name="status",
-    summary="the derived status is what the log, the boot and the time say",
-    check=check,
+    name="status", summary="the derived status is what the log, the boot and the time say", check=check
 )

@@ -31,9 +31,7 @@ def check(history: History) -> Iterator[Violation]:
         yield from _kept(told, lines)
         for content in end.data.get("files", []):
             if end.data["never"] in content:
-                yield Violation(
-                    "secret", "a file has the secret of a token in it, not only its hash"
-                )
+                yield Violation("secret", "a file has the secret of a token in it, not only its hash")
 
 
 def _told(told: list[Ack]) -> Iterator[Violation]:
@@ -43,12 +41,12 @@ def _told(told: list[Ack]) -> Iterator[Violation]:
         if ack.name == "resumed":
             winner = winners.setdefault(token, request)
             if winner != request:
-                yield Violation(
-                    "doubled", f"{token} resumed its run for {winner} and for {request}"
-                )
+                yield Violation("doubled", f"{token} resumed its run for {winner} and for {request}")
         elif winners.get(token) == request:
-            yield Violation("forgotten", f"{request} resumed with {token}, and was refused when it"
-                            f" asked again: {ack.data['code']}")  # fmt: skip
+            yield Violation(
+                "forgotten",
+                f"{request} resumed with {token}, and was refused when it asked again: {ack.data['code']}",
+            )
 
 
 def _lines(lines: list[dict[str, Any]]) -> Iterator[Violation]:
@@ -73,13 +71,9 @@ def _kept(told: list[Ack], lines: list[dict[str, Any]]) -> Iterator[Violation]:
         wanted = (ack.data["request"], ack.data["result"])
         found = consumed.get(ack.data["token"])
         if found is None:
-            yield Violation(
-                "lost", f"{wanted[0]} was told that it resumed, and the log knows nothing"
-            )
+            yield Violation("lost", f"{wanted[0]} was told that it resumed, and the log knows nothing")
         elif found != wanted:
-            yield Violation(
-                "changed", f"{ack.data['token']} was consumed by {found} and not {wanted}"
-            )
+            yield Violation("changed", f"{ack.data['token']} was consumed by {found} and not {wanted}")
 
 
 INVARIANT = Invariant(

@@ -28,9 +28,7 @@ def check(history: History) -> Iterator[Violation]:
     yield from _in_order(seen)
     if end is not None:
         events = [json.loads(line) for line in end.data["log"]]
-        yield from _without_a_hole(
-            seen, [event["seq"] for event in events if event["kind"] in OBSERVED]
-        )
+        yield from _without_a_hole(seen, [event["seq"] for event in events if event["kind"] in OBSERVED])
         for ack in told:
             yield from _answered(ack, end.data["answers"])
 

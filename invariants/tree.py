@@ -63,9 +63,7 @@ def _kept(told: list[Ack], agents: Json, parents: Json) -> Iterator[Violation]:
             if agent not in agents or agent not in parents:
                 yield Violation("lost", f"{agent} was spawned, and is not there")
             elif parents[agent] != parent:
-                yield Violation(
-                    "moved", f"{agent} was spawned below {parent}, not {parents[agent]}"
-                )
+                yield Violation("moved", f"{agent} was spawned below {parent}, not {parents[agent]}")
         elif ack.name == "stopped":
             agent = ack.data["agent"]
             if agent in agents and agents[agent]["state"] != "STOPPED":

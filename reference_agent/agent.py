@@ -74,11 +74,24 @@ class Agent:
     """One session, open. Use `Agent.open`, then `say`; `close` when done."""
 
     def __init__(
-        self, *, directory: Path, store: SessionStore, events: EventLog, lock: SessionLock | None,
-        provider: Provider, toolbox: Toolbox, registry: HookRegistry, session: str, boot: str,
-        new_id: NewId, clock: Clock, sleep: Sleep, tell: Listener, options: Options,
+        self,
+        *,
+        directory: Path,
+        store: SessionStore,
+        events: EventLog,
+        lock: SessionLock | None,
+        provider: Provider,
+        toolbox: Toolbox,
+        registry: HookRegistry,
+        session: str,
+        boot: str,
+        new_id: NewId,
+        clock: Clock,
+        sleep: Sleep,
+        tell: Listener,
+        options: Options,
         results: Results,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._directory = directory
         self._store = store
         self._events = events
@@ -92,13 +105,24 @@ class Agent:
         self._options = options
         self._backlog = Backlog(sleep)
         self._runner = ToolRunner(
-            store=store, backlog=self._backlog, toolbox=toolbox, registry=registry, session=session,
-            tell=tell, deadline=options.tool_deadline, results=results,
-        )  # fmt: skip
+            store=store,
+            backlog=self._backlog,
+            toolbox=toolbox,
+            registry=registry,
+            session=session,
+            tell=tell,
+            deadline=options.tool_deadline,
+            results=results,
+        )
         self._model = ModelCaller(
-            provider=provider, specs=toolbox.specs(), store=store, backlog=self._backlog, sleep=sleep,
-            tell=tell, options=options,
-        )  # fmt: skip
+            provider=provider,
+            specs=toolbox.specs(),
+            store=store,
+            backlog=self._backlog,
+            sleep=sleep,
+            tell=tell,
+            options=options,
+        )
         self.parked: Run | None = None  # a run that waits for somebody outside
         self.plan: Plan | None = None
         self._conversation: list[Message] = []
@@ -119,12 +143,25 @@ class Agent:
 
     @classmethod
     async def open(
-        cls, directory: Path, *, session: str, provider: Provider, toolbox: Toolbox, new_id: NewId,
-        clock: Clock = system_clock, sleep: Sleep = asyncio.sleep, tell: Listener = nobody,
-        registry: HookRegistry | None = None, options: Options | None = None, agent_id: str = "agent",
-        store: StoreKind = "sqlite", connect: Connect = aiosqlite.connect,
-        events: EventLog | None = None, boot: str | None = None, results: Results = nothing_yet,
-    ) -> Agent:  # fmt: skip
+        cls,
+        directory: Path,
+        *,
+        session: str,
+        provider: Provider,
+        toolbox: Toolbox,
+        new_id: NewId,
+        clock: Clock = system_clock,
+        sleep: Sleep = asyncio.sleep,
+        tell: Listener = nobody,
+        registry: HookRegistry | None = None,
+        options: Options | None = None,
+        agent_id: str = "agent",
+        store: StoreKind = "sqlite",
+        connect: Connect = aiosqlite.connect,
+        events: EventLog | None = None,
+        boot: str | None = None,
+        results: Results = nothing_yet,
+    ) -> Agent:
         """Open a session and recover it. `tell` hears what has become durable.
 
         Whoever has the session's lock and log already hands over its `events`, and keeps both.
@@ -144,15 +181,31 @@ class Agent:
             boot = boot or new_id("boot")
             checkpoint = await Recovery(kept, events, boot).recover()
             agent = cls(
-                directory=directory, store=kept, events=events, lock=lock, provider=provider,
-                toolbox=toolbox, boot=boot,
-                registry=registry or HookRegistry(), session=session, new_id=new_id, clock=clock,
-                sleep=sleep, tell=tell, options=options or Options(), results=results,
-            )  # fmt: skip
+                directory=directory,
+                store=kept,
+                events=events,
+                lock=lock,
+                provider=provider,
+                toolbox=toolbox,
+                boot=boot,
+                registry=registry or HookRegistry(),
+                session=session,
+                new_id=new_id,
+                clock=clock,
+                sleep=sleep,
+                tell=tell,
+                options=options or Options(),
+                results=results,
+            )
             await agent._load(checkpoint)
             opened.pop_all()
-        log.info("session.open", agent_id=agent_id, session_id=session, model=provider.model,
-                 provider=provider.name)  # fmt: skip
+        log.info(
+            "session.open",
+            agent_id=agent_id,
+            session_id=session,
+            model=provider.model,
+            provider=provider.name,
+        )
         return agent
 
     async def _load(self, checkpoint: StoredCheckpoint | None) -> None:
@@ -287,16 +340,21 @@ class Agent:
             return parked
         run = Run(self._new_id("run"), request.request_id, self._boot)
         await self._backlog.write("run.start", lambda: self._store.start_run(run, request))
-        await self._log("run.started", run_id=run.run_id, request_id=run.request_id,
-                        boot_id=run.boot_id,
-                        then=("accepted", {"request": run.request_id, "run": run.run_id}))  # fmt: skip
+        await self._log(
+            "run.started",
+            run_id=run.run_id,
+            request_id=run.request_id,
+            boot_id=run.boot_id,
+            then=("accepted", {"request": run.request_id, "run": run.run_id}),
+        )
         return run
 
     async def _finish(self, run: Run, answer: str) -> None:
         self._ended[run.request_id] = answer
         await self._backlog.write("run.complete", lambda: self._store.complete_run(run, answer))
-        await self._log("run.completed", run_id=run.run_id,
-                        then=("answer", {"request": run.request_id, "answer": answer}))  # fmt: skip
+        await self._log(
+            "run.completed", run_id=run.run_id, then=("answer", {"request": run.request_id, "answer": answer})
+        )
 
     async def _give_up(self, run: Run, reason: str, event: str) -> None:
         log.error(event, run_id=run.run_id, reason=reason)
@@ -307,9 +365,7 @@ class Agent:
         await self._backlog.write("run.end", lambda: self._store.end_run(run, "failed", reason))
         await self._log(event, run_id=run.run_id, reason=reason)
 
-    async def _log(
-        self, kind: str, *, then: tuple[str, dict[str, Any]] | None = None, **fields: Any
-    ) -> None:
+    async def _log(self, kind: str, *, then: tuple[str, dict[str, Any]] | None = None, **fields: Any) -> None:
         """An event, after everything that it follows; `then` is claimed once it is durable."""
 
         async def append() -> None:
@@ -376,12 +432,9 @@ class Agent:
             raise Cancelled(self._runner.cancelled)
         if self._budget.exhausted:
             raise GaveUp(
-                f"the budget is spent: {self._budget.spent_tokens} of"
-                f" {self._budget.limit_tokens} tokens"
+                f"the budget is spent: {self._budget.spent_tokens} of {self._budget.limit_tokens} tokens"
             )
-        assert not unanswered(self._conversation), (
-            "a call without its result must not reach a model"
-        )
+        assert not unanswered(self._conversation), "a call without its result must not reach a model"
         system = "\n".join([self._options.system, *self._said_by_hooks])
         self._said_by_hooks.clear()
         answer = await self._model.ask(turn, list(self._conversation), system, watch)
@@ -432,9 +485,7 @@ class Agent:
     async def _add(self, message: Message, turn: int) -> None:
         self._conversation.append(message)
         self._turns.append(turn)
-        await self._backlog.write(
-            f"message.{message.role}", lambda: self._store.add_message(message, turn)
-        )
+        await self._backlog.write(f"message.{message.role}", lambda: self._store.add_message(message, turn))
 
     async def _complete_turn(self, turn: int, *, final: bool) -> None:
         turns = turn - self._checkpointed.turn

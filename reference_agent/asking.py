@@ -23,9 +23,16 @@ Watcher = Callable[[TextDelta | Restarted], None]
 
 class ModelCaller:
     def __init__(
-        self, *, provider: Provider, specs: Sequence[ToolSpec], store: SessionStore, backlog: Backlog,
-        sleep: Sleep, tell: Listener, options: Options,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        provider: Provider,
+        specs: Sequence[ToolSpec],
+        store: SessionStore,
+        backlog: Backlog,
+        sleep: Sleep,
+        tell: Listener,
+        options: Options,
+    ) -> None:
         self._provider = provider
         self._specs = specs
         self._store = store
@@ -34,9 +41,7 @@ class ModelCaller:
         self._tell = tell
         self._options = options
 
-    async def ask(
-        self, turn: int, conversation: list[Message], system: str, watch: Watcher | None
-    ) -> Answer:
+    async def ask(self, turn: int, conversation: list[Message], system: str, watch: Watcher | None) -> Answer:
         """With `watch`, as a stream, whose words are shown as they come."""
         made = [error.attempt for error in await self._store.errors(turn)]
         common: dict[str, Any] = {
@@ -51,19 +56,19 @@ class ModelCaller:
         if watch is None:
             return await call_with_retry(
                 lambda: self._provider.complete(conversation, system=system, tools=self._specs),
-                context="llm_complete", **common,
-            )  # fmt: skip
+                context="llm_complete",
+                **common,
+            )
         return await _watched(
             stream_with_retry(
                 lambda: self._provider.stream(conversation, system=system, tools=self._specs),
-                context="llm_stream", **common,
+                context="llm_stream",
+                **common,
             ),
             watch,
-        )  # fmt: skip
+        )
 
-    async def _record_failure(
-        self, turn: int, context: str, error: ModelError, attempt: int
-    ) -> None:
+    async def _record_failure(self, turn: int, context: str, error: ModelError, attempt: int) -> None:
         log.warning("model.failed", turn=turn, context=context, attempt=attempt, error=str(error))
         facts = {"turn": turn, "attempt": attempt}
         await self._backlog.write(

@@ -85,9 +85,8 @@ class ToolRunner:
         """The call's result as a message for the model; errors are results too."""
         outcome = await self._outcome(call)
         return Message(
-            "tool", outcome.text, call_id=call.id, tool=call.name,
-            is_error=outcome.status != "completed",
-        )  # fmt: skip
+            "tool", outcome.text, call_id=call.id, tool=call.name, is_error=outcome.status != "completed"
+        )
 
     async def _outcome(self, call: ToolCall) -> Outcome:
         tool = self._toolbox.find(call.name)
@@ -130,8 +129,7 @@ class ToolRunner:
     async def _remember(self, call: ToolCall, key: str, outcome: Outcome) -> Outcome:
         """What came of a call that changed nothing: what follows shall rest on the same facts."""
         await self._backlog.write(
-            "call.read",
-            lambda: self._store.record_reading(call, key, outcome.status, outcome.text),
+            "call.read", lambda: self._store.record_reading(call, key, outcome.status, outcome.text)
         )
         return await self._told(call, outcome)
 
@@ -153,14 +151,10 @@ class ToolRunner:
         if done is not None:  # word for word what it said then
             return Outcome(done.result or "", done.status)
         if tool.waits_for is not None:
-            return await self._settle(
-                tool, RecordedCall(call.id, call.name, call.args, key, "issued", None)
-            )
+            return await self._settle(tool, RecordedCall(call.id, call.name, call.args, key, "issued", None))
         outcome = await self._attempt(tool, call.args, key)
         if outcome is None:  # it ran out of time, and may have happened all the same
-            return await self._settle(
-                tool, RecordedCall(call.id, call.name, call.args, key, "issued", None)
-            )
+            return await self._settle(tool, RecordedCall(call.id, call.name, call.args, key, "issued", None))
         return await self._finish(call, outcome)
 
     async def _settle(self, tool: Tool | None, known: RecordedCall) -> Outcome:

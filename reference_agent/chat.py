@@ -127,9 +127,7 @@ class Chat:
             case "resume", _:
                 raise Problem("expected /resume ID; /sessions lists them")
             case _:
-                raise Problem(
-                    f"there is no command /{name}{' like this' if args else ''}; see /help"
-                )
+                raise Problem(f"there is no command /{name}{' like this' if args else ''}; see /help")
 
     def _resume(self, session: str) -> None:
         """The other session is opened before this one is closed: if it cannot be, we stay here."""

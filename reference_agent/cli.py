@@ -65,17 +65,21 @@ def _parser() -> argparse.ArgumentParser:
     say.add_argument("text", metavar="TEXT")
     say.add_argument("--new", action="store_true", help="make the session if there is none")
     say.add_argument(
-        "--request", metavar="NAME",
+        "--request",
+        metavar="NAME",
         help="said again under the same name, it is not done again: its answer is repeated",
-    )  # fmt: skip
+    )
     serve = commands.add_parser("serve", parents=[place, model], help="the HTTP API")
     serve.add_argument(
-        "--host", default="127.0.0.1", metavar="ADDRESS",
+        "--host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
         help="where to listen (127.0.0.1: this machine only; there is no login)",
-    )  # fmt: skip
+    )
     serve.add_argument("--port", type=_port, default=8420, help="0 for any that is free (8420)")
-    serve.add_argument("--sweep", type=_seconds, default=1.0, metavar="SECONDS",
-                       help="how often deadlines are looked at (1)")  # fmt: skip
+    serve.add_argument(
+        "--sweep", type=_seconds, default=1.0, metavar="SECONDS", help="how often deadlines are looked at (1)"
+    )
     return parser
 
 
@@ -99,8 +103,11 @@ def _place() -> argparse.ArgumentParser:
     """Where things are: for every command."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--state", metavar="DIR", help="the state directory (.reference-agent)")
-    parser.add_argument("--store", choices=("sqlite", "files"),
-                        help="where sessions are: in a database, or each in its log (sqlite)")  # fmt: skip
+    parser.add_argument(
+        "--store",
+        choices=("sqlite", "files"),
+        help="where sessions are: in a database, or each in its log (sqlite)",
+    )
     parser.add_argument("--config", metavar="FILE", help="settings, a JSON file")
     parser.add_argument("--log", metavar="FILE", help="append structured logs to a file")
     return parser
@@ -109,14 +116,21 @@ def _place() -> argparse.ArgumentParser:
 def _model() -> argparse.ArgumentParser:
     """Whom it asks and how. There is no option for a key: a command line is no place for one."""
     parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--url", help="an OpenAI-compatible service, such as http://localhost:8000/v1"
-                        " (its key: from the environment variable OPENAI_API_KEY, or the one that"
-                        " the settings name)")  # fmt: skip
+    parser.add_argument(
+        "--url",
+        help="an OpenAI-compatible service, such as http://localhost:8000/v1"
+        " (its key: from the environment variable OPENAI_API_KEY, or the one that"
+        " the settings name)",
+    )
     parser.add_argument("--model", metavar="NAME", help="the model to ask there")
-    parser.add_argument("--stream", action=argparse.BooleanOptionalAction,
-                        help="show words as they come (the default)")  # fmt: skip
-    parser.add_argument("--cadence", choices=("turn", "call", "periodic"),
-                        help="when checkpoints are written (after each turn)")  # fmt: skip
+    parser.add_argument(
+        "--stream", action=argparse.BooleanOptionalAction, help="show words as they come (the default)"
+    )
+    parser.add_argument(
+        "--cadence",
+        choices=("turn", "call", "periodic"),
+        help="when checkpoints are written (after each turn)",
+    )
     return parser
 
 

@@ -38,9 +38,7 @@ MaybeText = Annotated[str | None, msgspec.Meta(description="a text, or null")]
 Flag = Annotated[bool, msgspec.Meta(description="true or false")]
 Count = Annotated[int, msgspec.Meta(ge=0, description="a whole number, 0 or more")]
 Positive = Annotated[int, msgspec.Meta(ge=1, description="a whole number, 1 or more")]
-MaybePositive = Annotated[
-    Positive | None, msgspec.Meta(description="a whole number, 1 or more, or null")
-]
+MaybePositive = Annotated[Positive | None, msgspec.Meta(description="a whole number, 1 or more, or null")]
 Amount = Annotated[float, msgspec.Meta(ge=0, description="a number, 0 or more")]
 MaybeAmount = Annotated[Amount | None, msgspec.Meta(description="a number, 0 or more, or null")]
 MaybeSeconds = Annotated[
@@ -48,8 +46,7 @@ MaybeSeconds = Annotated[
     msgspec.Meta(description="a number of seconds above 0, or null"),
 ]
 Cadence = Annotated[
-    Literal["turn", "call", "periodic"],
-    msgspec.Meta(description='"turn", "call" or "periodic"'),
+    Literal["turn", "call", "periodic"], msgspec.Meta(description='"turn", "call" or "periodic"')
 ]
 Level = Annotated[
     Literal["debug", "info", "warning", "error"],
@@ -202,9 +199,7 @@ def _similar(key: str) -> str | None:
 def _replace(path: Path, content: bytes, mark: str) -> None:
     """Temp, fsync, rename, directory fsync. Without the first sync a power loss can leave the name
     without its content, without the second it can bring the old file back."""
-    temp = path.with_name(
-        f".{path.name}.{mark or os.getpid()}.tmp"
-    )  # two processes never share one
+    temp = path.with_name(f".{path.name}.{mark or os.getpid()}.tmp")  # two processes never share one
     try:
         _write_synced(temp, content, _mode(path))
         temp.replace(path)

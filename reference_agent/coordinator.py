@@ -69,9 +69,15 @@ class Stopping(Exception):
 
 class Coordinator:
     def __init__(
-        self, directory: Path, *, open_agent: OpenAgent, recovery: RecoveryManager, clock: Clock,
-        token_service: Callable[[SessionRecord], TokenService] | None = None, tell: Listener = nobody,
-    ) -> None:  # fmt: skip
+        self,
+        directory: Path,
+        *,
+        open_agent: OpenAgent,
+        recovery: RecoveryManager,
+        clock: Clock,
+        token_service: Callable[[SessionRecord], TokenService] | None = None,
+        tell: Listener = nobody,
+    ) -> None:
         self._directory = directory
         self._token_service = token_service or (lambda record: TokenService(record, clock))
         self._open_agent = open_agent
@@ -112,9 +118,9 @@ class Coordinator:
     ) -> View:
         """A new session, or the one that is there already."""
         session = await self.session(
-            name, {"title": title or name, "working_dir": working_dir,
-                   "provider_type": provider, "model": model},
-        )  # fmt: skip
+            name,
+            {"title": title or name, "working_dir": working_dir, "provider_type": provider, "model": model},
+        )
         return self.look(session)
 
     def names(self) -> list[str]:
@@ -352,9 +358,7 @@ class Coordinator:
         session.going = Going(request_id, self._run(session, request_id, work))
         return session.going
 
-    async def _run(
-        self, session: Session, request_id: str, work: Coroutine[Any, Any, str]
-    ) -> Outcome:
+    async def _run(self, session: Session, request_id: str, work: Coroutine[Any, Any, str]) -> Outcome:
         try:
             outcome = await self._outcome_of(session, request_id, work)
             self._settle(session)
@@ -372,9 +376,7 @@ class Coordinator:
         session.outcomes[outcome.request_id] = outcome
         return outcome
 
-    async def _outcome_of(
-        self, session: Session, request_id: str, work: Coroutine[Any, Any, str]
-    ) -> Outcome:
+    async def _outcome_of(self, session: Session, request_id: str, work: Coroutine[Any, Any, str]) -> Outcome:
         assert session.agent
         waits = None
         outcome = Outcome(request_id=request_id, state="answered")
@@ -402,9 +404,13 @@ class Coordinator:
         ttl = waits.deadline or WAIT
         text = session.tokens.mint(run.run_id, waits.kind, waits.call.call_id, ttl)
         session.record.append(
-            "run.waiting", run_id=run.run_id, wait_kind=waits.kind, call_id=waits.call.call_id,
-            resume_token_id=text.partition(".")[0], deadline_at=stamp(self._clock() + ttl),
-        )  # fmt: skip
+            "run.waiting",
+            run_id=run.run_id,
+            wait_kind=waits.kind,
+            call_id=waits.call.call_id,
+            resume_token_id=text.partition(".")[0],
+            deadline_at=stamp(self._clock() + ttl),
+        )
         return waiting(run.request_id, session.record.snapshot, text)
 
     def _settle(self, session: Session) -> None:

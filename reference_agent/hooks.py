@@ -133,9 +133,7 @@ class Continue(msgspec.Struct, frozen=True, tag=True):
 
 
 ToolEvent: TypeAlias = PreToolUse | PostToolUse | PostToolUseFailure
-LoopEvent: TypeAlias = (
-    AgentStart | TurnStart | TurnEnd | PostToolUse | PostToolUseFailure | AgentStop
-)
+LoopEvent: TypeAlias = AgentStart | TurnStart | TurnEnd | PostToolUse | PostToolUseFailure | AgentStop
 Event: TypeAlias = PreToolUse | LoopEvent
 ToolDecision: TypeAlias = Deny | ModifyArgs | Allow
 LoopDecision: TypeAlias = Stop | SystemMessage | AppendContext | Continue
@@ -182,9 +180,7 @@ class HookRegistry:
         self._hooks: list[Hook] = []
         self._time_limit = time_limit
 
-    def register(
-        self, kinds: Kind | Iterable[Kind], handler: Handler, *, tool: str | None = None
-    ) -> None:
+    def register(self, kinds: Kind | Iterable[Kind], handler: Handler, *, tool: str | None = None) -> None:
         """Have the handler called for these kinds of event; `tool`: only where its name matches."""
         wanted = (kinds,) if isinstance(kinds, type) else tuple(kinds)
         _check_kinds(wanted, tool)

@@ -168,10 +168,11 @@ class Api:
         found = await self._told(request, name_in(request), request_id)
         if found is None:
             raise Problem(
-                404, "unknown_request",
+                404,
+                "unknown_request",
                 f"nothing goes on for a request {request_id[:80]!r}, and it has no outcome:"
                 " continue, or post it again under the same id",
-            )  # fmt: skip
+            )
         return answer(found)
 
     async def _told(self, request: Request, name: str, request_id: str) -> Outcome | None:
@@ -227,9 +228,7 @@ def last_seen(request: Request, newest: int) -> int:
     """Where a client goes on. One that comes for the first time gets the whole story."""
     given = request.headers.get("last-event-id", "0")
     if not given.isascii() or not given.isdigit() or len(given) > 18:
-        raise Problem(
-            400, "bad_event_id", f"Last-Event-ID: expected a number, found {given[:40]!r}"
-        )
+        raise Problem(400, "bad_event_id", f"Last-Event-ID: expected a number, found {given[:40]!r}")
     return min(int(given), newest)
 
 
@@ -303,9 +302,7 @@ async def _token(_request: Request, error: Exception) -> Response:
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = HTTPStatus(error.status_code).name.lower()  # not_found, method_not_allowed
-    response = problem(
-        error.status_code, code, f"{error.detail}: {request.method} {request.url.path[:80]}"
-    )
+    response = problem(error.status_code, code, f"{error.detail}: {request.method} {request.url.path[:80]}")
     response.headers.update(error.headers or {})
     return response
 

@@ -23,9 +23,7 @@ class BadSessionId(ValueError):
 def checked_session(session: str) -> str:
     """It becomes the beginning of file names: nothing that leads elsewhere, or that no disk takes."""
     if not SESSION_ID.fullmatch(session):
-        raise BadSessionId(
-            f"session id: expected 1 to 64 letters, digits, - and _, found {session[:80]!r}"
-        )
+        raise BadSessionId(f"session id: expected 1 to 64 letters, digits, - and _, found {session[:80]!r}")
     return session
 
 

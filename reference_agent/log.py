@@ -42,9 +42,7 @@ def no_objection(_events: Events) -> None:
 
 
 class EventLog:
-    def __init__(
-        self, path: Path, clock: Clock, judge: Callable[[Events], object] = no_objection
-    ) -> None:
+    def __init__(self, path: Path, clock: Clock, judge: Callable[[Events], object] = no_objection) -> None:
         """`judge` may know more about the lines; it raises before anything is cut off."""
         self.path = path
         self.listeners: list[Callable[[dict[str, Any]], None]] = []  # told of each line that counts

@@ -90,9 +90,8 @@ def get_logger(name: str) -> Log:
 
 @contextmanager
 def written_to(
-    stream: TextIO, *, level: str = "info", clock: Clock = system_clock,
-    secret_names: Sequence[str] = (),
-) -> Iterator[LineHandler]:  # fmt: skip
+    stream: TextIO, *, level: str = "info", clock: Clock = system_clock, secret_names: Sequence[str] = ()
+) -> Iterator[LineHandler]:
     """Inside, the agent's events of this level and above go to the stream."""
     logger = logging.getLogger(ROOT)
     handler = LineHandler(stream)
@@ -150,11 +149,7 @@ class LineFormatter(logging.Formatter):
         self._redactor = redactor
 
     def format(self, record: logging.LogRecord) -> str:
-        head = {
-            "time": self._time(),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-        }
+        head = {"time": self._time(), "level": record.levelname.lower(), "logger": record.name}
         try:
             return _encode({**head, **self._body(record)})
         except Exception as error:  # noqa: BLE001 - L4: what can be said of it is said

@@ -12,13 +12,7 @@ from reference_agent.files import sync_directory
 from reference_agent.ids import random_id
 from reference_agent.messages import Message, ToolCall
 from reference_agent.points import persisting
-from reference_agent.providers.base import (
-    Answer,
-    TextDelta,
-    ToolSpec,
-    Usage,
-    estimated_tokens,
-)
+from reference_agent.providers.base import Answer, TextDelta, ToolSpec, Usage, estimated_tokens
 from reference_agent.tools import Args, Tool, Toolbox
 
 
@@ -70,11 +64,14 @@ class NoteTaker:
 
 # For where there is somebody who can bring an answer later: a server's client, with a token.
 ASK = Tool(
-    name="ask", description="Ask a person, and wait for the answer.", mutating=True, waits_for="answer",
-    parameters={"type": "object", "properties": {"question": {"type": "string"}},
-                "required": ["question"]},
-    key=lambda _args, call_id: call_id, deadline=600.0,
-)  # fmt: skip
+    name="ask",
+    description="Ask a person, and wait for the answer.",
+    mutating=True,
+    waits_for="answer",
+    parameters={"type": "object", "properties": {"question": {"type": "string"}}, "required": ["question"]},
+    key=lambda _args, call_id: call_id,
+    deadline=600.0,
+)
 
 
 class Notes:
@@ -89,13 +86,16 @@ class Notes:
     def tools(self, *more: Tool) -> Toolbox:
         text = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
         note = Tool(
-            name="note", description="Write a note down.", parameters=text, mutating=True,
-            run=self.note, verify=self.verify, key=lambda _args, call_id: call_id,  # twice is twice
-        )  # fmt: skip
-        nothing = {"type": "object", "properties": {}}
-        notes = Tool(
-            name="notes", description="List all notes.", parameters=nothing, run=self.listed
+            name="note",
+            description="Write a note down.",
+            parameters=text,
+            mutating=True,
+            run=self.note,
+            verify=self.verify,
+            key=lambda _args, call_id: call_id,  # twice is twice
         )
+        nothing = {"type": "object", "properties": {}}
+        notes = Tool(name="notes", description="List all notes.", parameters=nothing, run=self.listed)
         return Toolbox([note, notes, *more])
 
     async def note(self, args: Args, key: str) -> str:

@@ -36,9 +36,12 @@ def waiting(request_id: str, snapshot: SessionSnapshot, token: str) -> Outcome:
     assert snapshot.run.wait
     wait = snapshot.run.wait
     return Outcome(
-        request_id=request_id, run_id=snapshot.run.run_id, state="waiting", token=token,
+        request_id=request_id,
+        run_id=snapshot.run.run_id,
+        state="waiting",
+        token=token,
         wait={"kind": wait.kind, "call_id": wait.call_id, "deadline_at": wait.deadline_at},
-    )  # fmt: skip
+    )
 
 
 def without_secret(outcome: Outcome) -> Outcome:

@@ -39,8 +39,9 @@ class Recovery:
         checkpoint = await self._store.latest_checkpoint()
         if last:
             run, status = last
-            self._log_once("run.started", "run_id", run_id=run.run_id, request_id=run.request_id,
-                           boot_id=run.boot_id)  # fmt: skip
+            self._log_once(
+                "run.started", "run_id", run_id=run.run_id, request_id=run.request_id, boot_id=run.boot_id
+            )
             if checkpoint:
                 await self._log_turn_of(checkpoint)
             await self._end(run, status)

@@ -21,10 +21,23 @@ import msgspec
 
 REDACTED = "[redacted]"
 SECRET_NAMES = (
-    "api_key", "api_keys", "access_key", "private_key", "secret_key", "authorization", "token",
-    "secret", "secrets", "password", "passwords", "passwd", "passphrase", "credential",
-    "credentials", "cookie",
-)  # fmt: skip
+    "api_key",
+    "api_keys",
+    "access_key",
+    "private_key",
+    "secret_key",
+    "authorization",
+    "token",
+    "secret",
+    "secrets",
+    "password",
+    "passwords",
+    "passwd",
+    "passphrase",
+    "credential",
+    "credentials",
+    "cookie",
+)
 
 LONGEST_TEXT = 4_000  # a tool may return megabytes; a log line is for reading
 DEEPEST = 12  # deeper than any arguments seen; also ends structures that contain themselves
@@ -102,10 +115,7 @@ class Redactor:
         return self.text(repr(value))
 
     def _mapping(self, mapping: Mapping[Any, Any], depth: int) -> dict[str, object]:
-        return {
-            self.text(str(name)): self.field(name, value, depth + 1)
-            for name, value in mapping.items()
-        }
+        return {self.text(str(name)): self.field(name, value, depth + 1) for name, value in mapping.items()}
 
     def _set(self, items: Set[object], depth: int) -> list[object]:
         """Sorted: the order of a set changes with every process."""

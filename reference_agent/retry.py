@@ -32,9 +32,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_aft
 from reference_agent.providers.base import Answer, ModelError, TextDelta
 
 T = TypeVar("T")
-OnFailure = Callable[
-    [int, str, ModelError, int], Awaitable[None]
-]  # (turn, context, error, attempt)
+OnFailure = Callable[[int, str, ModelError, int], Awaitable[None]]  # (turn, context, error, attempt)
 Sleep = Callable[[float], Awaitable[None]]
 Streamed = TextDelta | Answer
 
@@ -52,11 +50,17 @@ class RetriesExhausted(ModelError):
 
 
 async def call_with_retry(
-    call: Callable[[], Awaitable[T]], *, turn: int, context: str, on_failure: OnFailure,
-    max_retries: int = MAX_RETRIES, base_delay_ms: float = BASE_DELAY_MS,
-    retry_after_limit: float | None = RETRY_AFTER_LIMIT, first_attempt: int = 0,
+    call: Callable[[], Awaitable[T]],
+    *,
+    turn: int,
+    context: str,
+    on_failure: OnFailure,
+    max_retries: int = MAX_RETRIES,
+    base_delay_ms: float = BASE_DELAY_MS,
+    retry_after_limit: float | None = RETRY_AFTER_LIMIT,
+    first_attempt: int = 0,
     sleep: Sleep = asyncio.sleep,
-) -> T:  # fmt: skip
+) -> T:
     """What `call` returns, asked as often as it takes and is allowed: see R1 to R4."""
     limit = math.inf if retry_after_limit is None else retry_after_limit
     plan = _Plan(turn, context, max_retries, base_delay_ms / 1000, limit, first_attempt)
@@ -77,11 +81,17 @@ async def call_with_retry(
 
 
 async def stream_with_retry(
-    call: Callable[[], AsyncIterator[Streamed]], *, turn: int, context: str, on_failure: OnFailure,
-    max_retries: int = MAX_RETRIES, base_delay_ms: float = BASE_DELAY_MS,
-    retry_after_limit: float | None = RETRY_AFTER_LIMIT, first_attempt: int = 0,
+    call: Callable[[], AsyncIterator[Streamed]],
+    *,
+    turn: int,
+    context: str,
+    on_failure: OnFailure,
+    max_retries: int = MAX_RETRIES,
+    base_delay_ms: float = BASE_DELAY_MS,
+    retry_after_limit: float | None = RETRY_AFTER_LIMIT,
+    first_attempt: int = 0,
     sleep: Sleep = asyncio.sleep,
-) -> AsyncGenerator[Streamed | Restarted, None]:  # fmt: skip
+) -> AsyncGenerator[Streamed | Restarted, None]:
     """What `call` streams, and `Restarted()` where it had to begin again: see R1 to R5."""
     limit = math.inf if retry_after_limit is None else retry_after_limit
     plan = _Plan(turn, context, max_retries, base_delay_ms / 1000, limit, first_attempt)
@@ -147,9 +157,7 @@ def _is_worth_repeating(error: BaseException) -> bool:
 
 
 @asynccontextmanager
-async def _open(
-    call: Callable[[], AsyncIterator[Streamed]],
-) -> AsyncIterator[AsyncIterator[Streamed]]:
+async def _open(call: Callable[[], AsyncIterator[Streamed]]) -> AsyncIterator[AsyncIterator[Streamed]]:
     """A stream is closed here and now, not when it is collected: it may hold a connection."""
     stream = call()
     try:

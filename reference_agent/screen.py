@@ -9,9 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from reference_agent.messages import Message
-from reference_agent.providers.base import (
-    TextDelta,
-)
+from reference_agent.providers.base import TextDelta
 from reference_agent.retry import Restarted
 from reference_agent.tools import Args
 
@@ -71,9 +69,7 @@ class Screen:
         self._conversation: Sequence[Message] = ()
         self._shown = 0
         self._streamed = ""
-        self._from_user = (
-            False  # whether the user's own messages are shown: not what was just typed
-        )
+        self._from_user = False  # whether the user's own messages are shown: not what was just typed
 
     def follow(self, conversation: Sequence[Message]) -> None:
         """Show another conversation, whole."""

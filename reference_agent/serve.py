@@ -45,8 +45,9 @@ async def _serve(options: Namespace, setup: Setup) -> None:
 
         from reference_agent.http_api import application  # noqa: PLC0415
     except ImportError as error:
-        raise Problem(f"serve needs a package that is not installed: {error.name}"
-                      " (pip install 'chaoskit[http]')") from None  # fmt: skip
+        raise Problem(
+            f"serve needs a package that is not installed: {error.name} (pip install 'chaoskit[http]')"
+        ) from None
 
     class Server(uvicorn.Server):
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -57,11 +58,17 @@ async def _serve(options: Namespace, setup: Setup) -> None:
         setup.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         coordinator = coordinate(setup, random_id("boot"))
         report = coordinator.boot()
-        app = application(
-            coordinator, random_id, provider=setup.provider.name, model=setup.provider.model
+        app = application(coordinator, random_id, provider=setup.provider.name, model=setup.provider.model)
+        server = Server(
+            uvicorn.Config(
+                app,
+                log_level="warning",
+                access_log=False,
+                lifespan="off",
+                ws="none",
+                timeout_graceful_shutdown=PATIENCE,
+            )
         )
-        server = Server(uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off",
-                                       ws="none", timeout_graceful_shutdown=PATIENCE))  # fmt: skip
         for ending in (signal.SIGINT, signal.SIGTERM):
             # Also before uvicorn listens to them, and after: it raises them again when it is done, and
             # we are not.
@@ -107,9 +114,7 @@ def coordinate(setup: Setup, boot: str) -> Coordinator:
         )
 
     recovery = RecoveryManager(boot, system_clock)
-    return Coordinator(
-        setup.directory, open_agent=open_agent, recovery=recovery, clock=system_clock
-    )
+    return Coordinator(setup.directory, open_agent=open_agent, recovery=recovery, clock=system_clock)
 
 
 def told(report: BootReport) -> str:

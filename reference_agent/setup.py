@@ -26,13 +26,7 @@ from reference_agent.log import DamagedLog
 from reference_agent.messages import Message
 from reference_agent.notes import Notes, NoteTaker
 from reference_agent.options import Options
-from reference_agent.providers.base import (
-    Answer,
-    ModelError,
-    Provider,
-    TextDelta,
-    ToolSpec,
-)
+from reference_agent.providers.base import Answer, ModelError, Provider, TextDelta, ToolSpec
 from reference_agent.store import Stored, StoreKind, WrongStore, read_session
 from reference_agent.store.database import CorruptStore, NewerStore
 from reference_agent.tools import Tool
@@ -140,10 +134,13 @@ def agent_options(config: settings.Config) -> Options:
     every = (config.checkpoint_every_turns, config.checkpoint_every_seconds)
     return Options(
         cadence=Cadence(config.cadence, *(every if config.cadence == "periodic" else ())),
-        max_turns=config.max_turns, limit_tokens=_token_limit(config),
-        max_retries=config.max_retries, retry_base_delay_ms=config.retry_base_delay_ms,
-        retry_after_limit=config.retry_after_limit_seconds, tool_deadline=config.tool_timeout_seconds,
-    )  # fmt: skip
+        max_turns=config.max_turns,
+        limit_tokens=_token_limit(config),
+        max_retries=config.max_retries,
+        retry_base_delay_ms=config.retry_base_delay_ms,
+        retry_after_limit=config.retry_after_limit_seconds,
+        tool_deadline=config.tool_timeout_seconds,
+    )
 
 
 def set_up(options: Namespace) -> Setup:
@@ -163,10 +160,14 @@ def _config(options: Namespace) -> settings.Config:
         config = settings.load(Path(options.config)) if options.config else settings.Config()
         changes = {
             key: value
-            for key, option in (("provider_url", "url"), ("model", "model"),
-                                ("stream", "stream"), ("cadence", "cadence"))
+            for key, option in (
+                ("provider_url", "url"),
+                ("model", "model"),
+                ("stream", "stream"),
+                ("cadence", "cadence"),
+            )
             if (value := getattr(options, option, None)) is not None
-        }  # fmt: skip
+        }
         config = msgspec.structs.replace(config, **changes)
     except settings.BadConfig as error:
         raise Problem(str(error), WRONG_USE) from None
@@ -189,10 +190,11 @@ def _provider(config: settings.Config) -> Provider:
     silence = config.model_timeout_seconds
     try:
         return OpenAIProvider(
-            base_url=config.provider_url, model=config.model,
+            base_url=config.provider_url,
+            model=config.model,
             api_key=os.environ.get(config.provider_key_variable) or None,
             timeouts=Timeouts(silence=silence) if silence else Timeouts(),
-        )  # fmt: skip
+        )
     except ValueError as error:
         raise Problem(f"--url: {error}", WRONG_USE) from None
 
@@ -248,13 +250,20 @@ async def open_session(
     limit = setup.config.hook_timeout_seconds
     try:
         agent = await Agent.open(
-            setup.directory, session=session, provider=setup.provider, toolbox=notes.tools(*tools),
-            new_id=random_id, sleep=setup.provider.sleep, connect=connect, store=setup.store,
+            setup.directory,
+            session=session,
+            provider=setup.provider,
+            toolbox=notes.tools(*tools),
+            new_id=random_id,
+            sleep=setup.provider.sleep,
+            connect=connect,
+            store=setup.store,
             tell=tell,
             registry=HookRegistry(time_limit=lambda: asyncio.timeout(limit)),
-            options=agent_options(setup.config), agent_id=setup.config.agent_id,
+            options=agent_options(setup.config),
+            agent_id=setup.config.agent_id,
             **also,
-        )  # fmt: skip
+        )
         notes.directory = await agent.scratchpad()
     except BaseException:
         for connection in opened:

@@ -143,8 +143,12 @@ def permitted(rules: Any, tool: str, args: Args) -> Args | None:
 
 
 # What a tool does to the World, and whether two calls with the same arguments are meant as two.
-ACTS = {"pay": ("payments", "pay", False), "mail": ("mail", "send", False),
-        "post": ("board", "post", False), "tip": ("payments", "pay", True)}  # fmt: skip
+ACTS = {
+    "pay": ("payments", "pay", False),
+    "mail": ("mail", "send", False),
+    "post": ("board", "post", False),
+    "tip": ("payments", "pay", True),
+}
 
 
 def meant(work: Any) -> list[list[Any]]:
@@ -171,9 +175,7 @@ class WatchedProvider:
         work = life.workload
         self._told: list[Message] = []
         self._life = life
-        self._failures = {
-            int(turn): statuses for turn, statuses in work.get("failures", {}).items()
-        }
+        self._failures = {int(turn): statuses for turn, statuses in work.get("failures", {}).items()}
         fickle = f"{life.seed}/{life.number}" if work.get("fickle") else None
         self._model = ScriptedProvider(work.get("script", work["requests"]), fickle=fickle)
 
@@ -236,34 +238,33 @@ def toolbox(life: Life, *more: Tool) -> Toolbox:
     async def big(args: Args, key: str) -> str:  # noqa: ARG001
         return "x" * int(args["size"])
 
-    return Toolbox([
-        Tool(name="lookup", run=lookup),
-        Tool(name="pay", run=pay, mutating=True, repeatable=True),
-        Tool(name="mail", run=mail, mutating=True, verify=was_mailed),
-        Tool(name="post", run=post, mutating=True),
-        Tool(name="tip", run=pay, mutating=True, repeatable=True, key=lambda _args, call_id: call_id),
-        Tool(name="fail", run=fail),
-        Tool(name="hang", run=hang, deadline=30.0),
-        Tool(name="big", run=big),
-        *more,
-    ])  # fmt: skip
+    return Toolbox(
+        [
+            Tool(name="lookup", run=lookup),
+            Tool(name="pay", run=pay, mutating=True, repeatable=True),
+            Tool(name="mail", run=mail, mutating=True, verify=was_mailed),
+            Tool(name="post", run=post, mutating=True),
+            Tool(name="tip", run=pay, mutating=True, repeatable=True, key=lambda _args, call_id: call_id),
+            Tool(name="fail", run=fail),
+            Tool(name="hang", run=hang, deadline=30.0),
+            Tool(name="big", run=big),
+            *more,
+        ]
+    )
 
 
 def put_old_database(path: Path, messages: list[list[Any]]) -> None:
     """What an older release left behind: no checkpoints, no attempts."""
     db = sqlite3.connect(":memory:")
     db.executescript(schema.V1)
-    db.execute(
-        "INSERT INTO sessions VALUES (?, 'agent', 'old-model', 'old-provider', 1)", (SESSION,)
-    )
+    db.execute("INSERT INTO sessions VALUES (?, 'agent', 'old-model', 'old-provider', 1)", (SESSION,))
     for turn, (role, content, calls) in enumerate(messages):
         db.execute(
             "INSERT INTO messages (session_id, agent_id, turn, role, content, tool_args, created_at)"
-            " VALUES (?, 'agent', ?, ?, ?, ?, 1)", (SESSION, turn // 2, role, content, calls),
-        )  # fmt: skip
-    db.execute(
-        "INSERT INTO errors VALUES (NULL, ?, 'agent', 0, 'llm_stream', 'old', 1)", (SESSION,)
-    )
+            " VALUES (?, 'agent', ?, ?, ?, ?, 1)",
+            (SESSION, turn // 2, role, content, calls),
+        )
+    db.execute("INSERT INTO errors VALUES (NULL, ?, 'agent', 0, 'llm_stream', 'old', 1)", (SESSION,))
     db.execute("PRAGMA user_version = 1")
     db.commit()
     put_file(path, db.serialize())
@@ -341,9 +342,7 @@ def in_database(path: Path) -> dict[str, Any]:
         query = "SELECT role, content, tool_args FROM messages ORDER BY id"
         messages = db.execute(query).fetchall()
         answers = db.execute("SELECT request_id, answer FROM requests ORDER BY rowid").fetchall()
-        found = db.execute(
-            "SELECT MAX(last_msg_id), MAX(version), COUNT(*) FROM checkpoints"
-        ).fetchone()
+        found = db.execute("SELECT MAX(last_msg_id), MAX(version), COUNT(*) FROM checkpoints").fetchone()
         usage = db.execute("SELECT turn, input_tokens + output_tokens FROM token_usage").fetchall()
         errors = db.execute("SELECT turn, attempt FROM errors ORDER BY id").fetchall()
     finally:

@@ -29,11 +29,15 @@ def scenario(
     stores: tuple[str, ...] = STORES,
 ) -> Scenario:
     return Scenario(
-        name=name, summary=summary, target=TARGET,
+        name=name,
+        summary=summary,
+        target=TARGET,
         workload=lambda seed: {**workload(seed), "shown": True},  # also what a resume shows
-        invariants=(*invariants, "cadence", "shown"), services=SERVICES, mutants=AGENT_MUTANTS,
+        invariants=(*invariants, "cadence", "shown"),
+        services=SERVICES,
+        mutants=AGENT_MUTANTS,
         stores=stores,
-    )  # fmt: skip
+    )
 
 
 def with_options(**more: Any) -> Callable[[int], Json]:
@@ -72,38 +76,61 @@ def parallel(seed: int) -> Json:
 def migration(seed: int) -> Json:
     """Two exchanges of an older release, then a new request."""
     work = payments.workload(seed)
-    old = [["user", f"hello {seed}", None], ["assistant", "hello", None],
-           ["user", "again", None], ["assistant", "again", None]]  # fmt: skip
+    old = [
+        ["user", f"hello {seed}", None],
+        ["assistant", "hello", None],
+        ["user", "again", None],
+        ["assistant", "again", None],
+    ]
     script: list[Json] = [
         {"content": text, "steps": [], "answer": ""} for role, text, _ in old if role == "user"
     ]
-    return {
-        "requests": work["requests"][:1],
-        "old": old,
-        "script": [*script, *work["requests"][:1]],
-    }
+    return {"requests": work["requests"][:1], "old": old, "script": [*script, *work["requests"][:1]]}
 
 
 SCENARIOS = {
     found.name: found
     for found in (
-        scenario("retry", "the model fails in every way that passes, and the process dies in between",
-                 with_options(failures={"1": [429, 503], "3": [500, 502, 504], "5": [408]},
-                              config={"model": "scripted-1", "max_turns": 20}),
-                 LIKE_THE_UNDISTURBED),
-        scenario("cadence-call", "a checkpoint after each tool call", two_payments,
-                 LIKE_THE_UNDISTURBED),
-        scenario("cadence-periodic", "a checkpoint after every second turn",
-                 with_options(options={"cadence": {"kind": "periodic", "turns": 2}}),
-                 LIKE_THE_UNDISTURBED),
-        scenario("hooks", "hooks change calls, deny a tool and make a plan, also after a restart",
-                 with_options(rules={"most": 99, "denied": "post"}, plan=True),
-                 LIKE_THE_UNDISTURBED),
-        scenario("fickle", "a model that answers differently after every restart",
-                 with_options(fickle=True), ALWAYS),
-        scenario("parallel", "parallel, failing, hanging, huge and repeated calls in one turn",
-                 parallel, LIKE_THE_UNDISTURBED),
-        scenario("migration", "a database of the version before is upgraded, and loses no row",
-                 migration, LIKE_THE_UNDISTURBED, ("sqlite",)),
+        scenario(
+            "retry",
+            "the model fails in every way that passes, and the process dies in between",
+            with_options(
+                failures={"1": [429, 503], "3": [500, 502, 504], "5": [408]},
+                config={"model": "scripted-1", "max_turns": 20},
+            ),
+            LIKE_THE_UNDISTURBED,
+        ),
+        scenario("cadence-call", "a checkpoint after each tool call", two_payments, LIKE_THE_UNDISTURBED),
+        scenario(
+            "cadence-periodic",
+            "a checkpoint after every second turn",
+            with_options(options={"cadence": {"kind": "periodic", "turns": 2}}),
+            LIKE_THE_UNDISTURBED,
+        ),
+        scenario(
+            "hooks",
+            "hooks change calls, deny a tool and make a plan, also after a restart",
+            with_options(rules={"most": 99, "denied": "post"}, plan=True),
+            LIKE_THE_UNDISTURBED,
+        ),
+        scenario(
+            "fickle",
+            "a model that answers differently after every restart",
+            with_options(fickle=True),
+            ALWAYS,
+        ),
+        scenario(
+            "parallel",
+            "parallel, failing, hanging, huge and repeated calls in one turn",
+            parallel,
+            LIKE_THE_UNDISTURBED,
+        ),
+        scenario(
+            "migration",
+            "a database of the version before is upgraded, and loses no row",
+            migration,
+            LIKE_THE_UNDISTURBED,
+            ("sqlite",),
+        ),
     )
-}  # fmt: skip
+}

@@ -12,8 +12,18 @@ SESSIONS = ("a", "b", "c")
 SAVES = 30
 SIZES = (3, 40, 40, 200, 900, 5_000, 20_000)
 LARGE = 1_000_000  # one of them
-STORE_CLAIMS = ("durable", "atomic", "prefix", "loadable", "continues", "isolated", "immutable",
-                "consistent", "idempotent", "fenced")  # fmt: skip
+STORE_CLAIMS = (
+    "durable",
+    "atomic",
+    "prefix",
+    "loadable",
+    "continues",
+    "isolated",
+    "immutable",
+    "consistent",
+    "idempotent",
+    "fenced",
+)
 
 
 def store(adapter: Adapter) -> Scenario:
@@ -27,8 +37,18 @@ def store(adapter: Adapter) -> Scenario:
     )
 
 
-AGENT_CLAIMS = ("resumes", "effects-kept", "effects-once", "surfaced", "same-answer", "model-once",
-                "no-orphan", "valid", "consume-once", "fork")  # fmt: skip
+AGENT_CLAIMS = (
+    "resumes",
+    "effects-kept",
+    "effects-once",
+    "surfaced",
+    "same-answer",
+    "model-once",
+    "no-orphan",
+    "valid",
+    "consume-once",
+    "fork",
+)
 # What the scripted model decides, turn by turn.
 SCRIPT = (
     {"tool": "pay", "args": {"invoice": "A-17", "cents": 4200}},
@@ -50,12 +70,15 @@ def agent(adapter: Adapter) -> Scenario:
         summary=adapter.summary,
         target=_target(adapter, "chaoskit.inside.agents:main"),
         workload=lambda _seed: {
-            "adapter": adapter.reference, "task": "Pay A-17 and B-3, and tell Alice.", "fickle": False,
-            "script": list(SCRIPT), "meant": list(MEANT),
+            "adapter": adapter.reference,
+            "task": "Pay A-17 and B-3, and tell Alice.",
+            "fickle": False,
+            "script": list(SCRIPT),
+            "meant": list(MEANT),
         },
         invariants=AGENT_CLAIMS,
         services=(Service(name="payments", honours_keys=True), Service(name="mail")),
-    )  # fmt: skip
+    )
 
 
 def _target(adapter: Adapter, entry: str) -> Target:
@@ -75,11 +98,7 @@ def _saves(adapter: Adapter) -> Callable[[int], Json]:
         do = "save" if "save" in adapter.methods else "append"
         steps: list[Json] = []
         for n in range(1, count + 1):
-            size = (
-                min(LARGE, adapter.options.get("largest", LARGE))
-                if n == large
-                else rng.choice(SIZES)
-            )
+            size = min(LARGE, adapter.options.get("largest", LARGE)) if n == large else rng.choice(SIZES)
             steps.append({"do": do, "session": rng.choice(SESSIONS), "n": n, "size": size})
         if "delete" in adapter.methods:
             steps.insert(count * 2 // 3, {"do": "delete", "session": SESSIONS[-1]})

@@ -36,9 +36,7 @@ async def _main(life: Life) -> None:
     services = Services(life)
     life.probe("meant", effects=meant(life.workload))
     await services.start()
-    app = application(
-        services.coordinator, services.new_id, provider="scripted", model="scripted-1"
-    )
+    app = application(services.coordinator, services.new_id, provider="scripted", model="scripted-1")
     async with (
         serving(app) as address,
         httpx2.AsyncClient(base_url=address, timeout=FOR_EVER, verify=NO_TLS) as http,
@@ -57,8 +55,9 @@ async def serving(app: Any) -> AsyncIterator[str]:
     """uvicorn in this loop, without its signal handlers and its clock."""
     listening = socket.create_server(("127.0.0.1", 0))
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as `reference-agent serve`
-    config = uvicorn.Config(app, lifespan="off", ws="none", log_config=None, access_log=False,
-                            timeout_keep_alive=10**6)  # fmt: skip
+    config = uvicorn.Config(
+        app, lifespan="off", ws="none", log_config=None, access_log=False, timeout_keep_alive=10**6
+    )
     config.load()
     server = uvicorn.Server(config)
     server.lifespan = config.lifespan_class(config)

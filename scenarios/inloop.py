@@ -22,10 +22,7 @@ from typing import Any
 
 import aiosqlite
 
-OFTEN, LONGEST = (
-    0.3,
-    0.02,
-)  # how often a statement keeps its caller waiting, and for how many seconds
+OFTEN, LONGEST = (0.3, 0.02)  # how often a statement keeps its caller waiting, and for how many seconds
 # What asyncio schedules to let a task go on, in C; a test says so if a release renames it.
 STEP, WAKEUPS = "TaskStepMethWrapper", ("task_wakeup", "TaskWakeupMethWrapper")
 
@@ -53,8 +50,12 @@ class _NoThread:
         """There is nothing to start."""
 
 
-_NEEDED = ((None, "_tx"), (None, "_thread"), (aiosqlite.Connection, "_conn"),
-           (aiosqlite.Connection, "execute_fetchall"))  # fmt: skip
+_NEEDED = (
+    (None, "_tx"),
+    (None, "_thread"),
+    (aiosqlite.Connection, "_conn"),
+    (aiosqlite.Connection, "execute_fetchall"),
+)
 
 
 def connect(database: Any, **options: Any) -> aiosqlite.Connection:

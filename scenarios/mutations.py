@@ -87,9 +87,7 @@ def interrupts_completed() -> None:
         last = await self._store.last_run()
         checkpoint = await sound(self)
         if last:
-            self._log_once(
-                "run.interrupted", "run_id", run_id=last[0].run_id, reason="process_restart"
-            )
+            self._log_once("run.interrupted", "run_id", run_id=last[0].run_id, reason="process_restart")
         return checkpoint
 
     replace(Recovery, "recover", recover)
@@ -262,8 +260,9 @@ def counts_usage_twice() -> None:
     async def count_row(store: SqliteStore, turn: int) -> None:
         await store._db.execute(
             "INSERT INTO token_usage SELECT NULL, session_id, agent_id, turn, input_tokens,"
-            " output_tokens, created_at FROM token_usage WHERE turn = ? LIMIT 1", turn,
-        )  # fmt: skip
+            " output_tokens, created_at FROM token_usage WHERE turn = ? LIMIT 1",
+            turn,
+        )
 
     async def count_line(store: FilesStore, turn: int) -> None:
         lines = [e for e in store._log.events if e["kind"] == "decision.recorded"]

@@ -55,14 +55,7 @@ TARGET = Target(
     preload=("aiosqlite", "encodings.idna", "tenacity"),
 )
 STORES = ("sqlite", "files")
-ALWAYS = (
-    "recovers",
-    "exactly-once",
-    "single-interruption",
-    "prefix-log",
-    "model-calls",
-    "bookkeeping",
-)
+ALWAYS = ("recovers", "exactly-once", "single-interruption", "prefix-log", "model-calls", "bookkeeping")
 LIKE_THE_UNDISTURBED = (*ALWAYS, "rollback", "crash-equivalence")
 
 SCENARIO = Scenario(

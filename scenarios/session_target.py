@@ -28,18 +28,11 @@ from reference_agent.sessions.recovery_manager import RecoveryManager
 from reference_agent.sessions.tokens import TokenRefused, TokenService
 from reference_agent.tools import Tool
 from scenarios import inloop
-from scenarios.agent_target import (
-    SESSION,
-    WatchedProvider,
-    chosen,
-    meant,
-    observe,
-    store_of,
-    toolbox,
-)
+from scenarios.agent_target import SESSION, WatchedProvider, chosen, meant, observe, store_of, toolbox
 
-APPROVE = Tool(name="approve", mutating=True, waits_for="approval", deadline=600.0,
-               key=lambda _args, call_id: call_id)  # fmt: skip
+APPROVE = Tool(
+    name="approve", mutating=True, waits_for="approval", deadline=600.0, key=lambda _args, call_id: call_id
+)
 TOO_LATE = 700.0  # seconds: longer than the wait may take
 
 
@@ -64,31 +57,38 @@ class Services:
         self.new_id = ids_from(f"{life.seed}/{life.number}")
         self.boot = self.new_id("boot")
         self.coordinator = Coordinator(
-            life.directory, open_agent=self._open_agent, clock=self.clock,
-            recovery=RecoveryManager(self.boot, self.clock), token_service=self._tokens,
+            life.directory,
+            open_agent=self._open_agent,
+            clock=self.clock,
+            recovery=RecoveryManager(self.boot, self.clock),
+            token_service=self._tokens,
             tell=lambda name, facts: life.ack(name, **facts),
-        )  # fmt: skip
+        )
 
     async def _open_agent(self, record: SessionRecord, results: Results, tell: Listener) -> Agent:
         return await Agent.open(
-            self.life.directory, session=record.session, provider=WatchedProvider(self.life),
-            toolbox=toolbox(self.life, APPROVE), new_id=self.new_id, clock=self.clock, tell=tell,
+            self.life.directory,
+            session=record.session,
+            provider=WatchedProvider(self.life),
+            toolbox=toolbox(self.life, APPROVE),
+            new_id=self.new_id,
+            clock=self.clock,
+            tell=tell,
             store=store_of(self.life),
-            options=chosen(self.life), connect=inloop.connect, events=record.log, boot=self.boot,
+            options=chosen(self.life),
+            connect=inloop.connect,
+            events=record.log,
+            boot=self.boot,
             results=results,
-        )  # fmt: skip
+        )
 
     def _tokens(self, record: SessionRecord) -> TokenService:
-        return TokenService(
-            record, self.clock, new_secret=lambda: self.new_id("secret"), new_id=self.new_id
-        )
+        return TokenService(record, self.clock, new_secret=lambda: self.new_id("secret"), new_id=self.new_id)
 
     async def start(self) -> None:
         """Boot, and open the session: after that everything is recovered."""
         self.coordinator.boot()
-        await self.coordinator.create(
-            SESSION, title="payments", provider="scripted", model="scripted-1"
-        )
+        await self.coordinator.create(SESSION, title="payments", provider="scripted", model="scripted-1")
         await self.report_status()
         await self.coordinator.read(SESSION)
         if self.life.number:

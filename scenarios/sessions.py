@@ -27,10 +27,14 @@ def waiting(seed: int) -> dict[str, Any]:
     requests = []
     for number, then in enumerate(("resume", "supersede", "time out", "race", "rotate")):
         pay = {"tool": "pay", "args": {"to": f"payee {number}", "cents": seed % 1000 + number}}
-        requests.append({
-            "content": f"{first['content']} ({number})", "then": then, "answer": f"done {number}",
-            "steps": [[APPROVAL], [pay]],
-        })  # fmt: skip
+        requests.append(
+            {
+                "content": f"{first['content']} ({number})",
+                "then": then,
+                "answer": f"done {number}",
+                "steps": [[APPROVAL], [pay]],
+            }
+        )
     return {"requests": [*requests, second]}
 
 
@@ -41,29 +45,59 @@ def http(seed: int) -> dict[str, Any]:
 
 
 PRELOAD = ("aiosqlite", "encodings.idna", "tenacity")
-FOR_HTTP = ("anyio._backends._asyncio", "anyio.streams.tls", "httpcore2", "uvicorn.lifespan.off",
-            "uvicorn.protocols.http.h11_impl")  # fmt: skip
+FOR_HTTP = (
+    "anyio._backends._asyncio",
+    "anyio.streams.tls",
+    "httpcore2",
+    "uvicorn.lifespan.off",
+    "uvicorn.protocols.http.h11_impl",
+)
 
 
 def scenario(
-    name: str, summary: str, entry: str, workload: Callable[[int], Json], *invariants: str,
+    name: str,
+    summary: str,
+    entry: str,
+    workload: Callable[[int], Json],
+    *invariants: str,
     preload: tuple[str, ...] = (),
-) -> Scenario:  # fmt: skip
+) -> Scenario:
     return Scenario(
-        name=name, summary=summary, target=Target(entry=entry, preload=(*PRELOAD, *preload)),
-        workload=workload, services=(*SERVICES, Service(name="client")), mutants=SESSION_MUTANTS,
-        invariants=(*LIKE_THE_UNDISTURBED, "status", "snapshot", *invariants), stores=STORES,
-    )  # fmt: skip
+        name=name,
+        summary=summary,
+        target=Target(entry=entry, preload=(*PRELOAD, *preload)),
+        workload=workload,
+        services=(*SERVICES, Service(name="client")),
+        mutants=SESSION_MUTANTS,
+        invariants=(*LIKE_THE_UNDISTURBED, "status", "snapshot", *invariants),
+        stores=STORES,
+    )
 
 
 SCENARIOS = {
     found.name: found
     for found in (
-        scenario("waiting", "waits for approvals: brought, superseded, too late, fought over",
-                 "scenarios.session_target:waiting", waiting, "tokens"),
-        scenario("interrupted", "boots, boots again and sweeps: interrupted once, then taken up",
-                 "scenarios.session_target:interrupted", payments.workload),
-        scenario("http", "a client over HTTP: what it was told stays true, no event is missed",
-                 "scenarios.http_target:main", http, "tokens", "told", preload=FOR_HTTP),
+        scenario(
+            "waiting",
+            "waits for approvals: brought, superseded, too late, fought over",
+            "scenarios.session_target:waiting",
+            waiting,
+            "tokens",
+        ),
+        scenario(
+            "interrupted",
+            "boots, boots again and sweeps: interrupted once, then taken up",
+            "scenarios.session_target:interrupted",
+            payments.workload,
+        ),
+        scenario(
+            "http",
+            "a client over HTTP: what it was told stays true, no event is missed",
+            "scenarios.http_target:main",
+            http,
+            "tokens",
+            "told",
+            preload=FOR_HTTP,
+        ),
     )
-}  # fmt: skip
+}

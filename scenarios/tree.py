@@ -16,9 +16,7 @@ from scenarios.mutants import TREE_MUTANTS
 from scenarios.payments import STORES
 
 AGENTS = 6
-MOST = (
-    200  # with more, a client that repeats itself after a crash asks for what nobody remembers (D5)
-)
+MOST = 200  # with more, a client that repeats itself after a crash asks for what nobody remembers (D5)
 CALLED = 10  # at the end, at most
 KINDS = {"ask": 5, "send": 4, "question": 2, "suspend": 2, "resume": 1}
 PACES = (0.05, 0.3, 1.5)  # seconds between two operations: a crowd, a conversation, one by one
@@ -33,18 +31,14 @@ def workload(seed: int) -> dict[str, Any]:
 def crowd(seed: int, agents: int) -> dict[str, Any]:
     if not 1 <= agents <= MOST:
         raise ValueError(f"expected 1 to {MOST} agents, got {agents}")
-    draw = random.Random(
-        f"tree/{seed}/{agents}"
-    )  # not hash(): it must be the same in every process
+    draw = random.Random(f"tree/{seed}/{agents}")  # not hash(): it must be the same in every process
     script = Script(draw)
     for kind in kinds(draw, agents):
         script.add(kind)
     called = draw.sample(script.there, min(CALLED, len(script.there)))
     return {
         "steps": sorted(script.steps, key=lambda step: float(step["at"])),
-        "call": [
-            message("ask", f"call-{agent}", "user", agent, "are you there") for agent in called
-        ],
+        "call": [message("ask", f"call-{agent}", "user", agent, "are you there") for agent in called],
         "mailbox": draw.choice([3, 10, 100]),
         "segment": agents * draw.choice([4, 10]),  # of the log, where there is one
     }

@@ -66,9 +66,7 @@ def stays_active() -> None:
     sound = recovery.due
 
     def due(state: State, boot: str, limits: Any) -> Iterator[Any]:
-        return (
-            change for change in sound(state, boot, limits) if not isinstance(change, Suspended)
-        )
+        return (change for change in sound(state, boot, limits) if not isinstance(change, Suspended))
 
     replace(recovery, "due", due)
 

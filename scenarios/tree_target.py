@@ -34,9 +34,8 @@ def main(life: Life) -> None:
 async def _main(life: Life, delays: random.Random) -> None:
     kind, asked = store_of(life), life.workload
     async with opened_store(
-        life.directory, kind, clock=life.now, connect=inloop.connecting(delays),
-        segment=asked["segment"],
-    ) as store:  # fmt: skip
+        life.directory, kind, clock=life.now, connect=inloop.connecting(delays), segment=asked["segment"]
+    ) as store:
         providers = {"scripted": ScriptedProvider(life.seed)}
         new_id, limits = ids_from(f"{life.seed}/{life.number}"), Limits(mailbox=asked["mailbox"])
         daemon = Daemon(store, providers, new_id=new_id, limits=limits)
@@ -86,9 +85,7 @@ class Client:
             told["to"], told["content"], sender=told["by"], message_id=told["id"], wants_reply=asks
         )
         poison = told["content"].startswith(POISON)
-        self._life.ack(
-            "sent", id=told["id"], to=told["to"], asks=asks, poison=poison, **{"from": told["by"]}
-        )
+        self._life.ack("sent", id=told["id"], to=told["to"], asks=asks, poison=poison, **{"from": told["by"]})
 
     async def _ask(self, **told: Any) -> None:
         await self._question(**told)

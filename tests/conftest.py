@@ -18,10 +18,7 @@ pytest_plugins = ["pytester"]
 
 # A slow machine is no bug, and the same tree gives the same answer twice.
 hypothesis.settings.register_profile(
-    "tests",
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    "tests", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("tests")
 TARGETS = Path(__file__).with_name("targets.py")

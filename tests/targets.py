@@ -165,8 +165,9 @@ def misspelt_phase(life: Life) -> None:
     sys.audit("persist.point", "append", "befor")
 
 
-def _scenario(entry: str, *services: Service, preload: tuple[str, ...] = (),
-              stores: tuple[str, ...] = ()) -> Scenario:  # fmt: skip
+def _scenario(
+    entry: str, *services: Service, preload: tuple[str, ...] = (), stores: tuple[str, ...] = ()
+) -> Scenario:
     return Scenario(
         name=entry,
         summary=entry,

@@ -22,9 +22,7 @@ class Store:
 
 def test_a_promise_may_name_a_constant_of_its_file(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(STORE.format(where="DOCS"))
-    assert (
-        read("a", f"{tmp_path}/a.py:Store").promises["durable"].where == "https://example.org/docs"
-    )
+    assert read("a", f"{tmp_path}/a.py:Store").promises["durable"].where == "https://example.org/docs"
 
 
 def test_promises_that_cannot_be_read_are_an_error_and_not_none(tmp_path: Path) -> None:
@@ -34,13 +32,9 @@ def test_promises_that_cannot_be_read_are_an_error_and_not_none(tmp_path: Path) 
 
 
 def test_callers_that_nobody_knows_are_an_error(tmp_path: Path) -> None:
-    source = STORE.format(where="DOCS").replace(
-        "    promises", '    callers = "robots"\n    promises'
-    )
+    source = STORE.format(where="DOCS").replace("    promises", '    callers = "robots"\n    promises')
     (tmp_path / "a.py").write_text(source)
-    with pytest.raises(
-        BadAdapter, match="callers of Store: expected one, threads, tasks, got 'robots'"
-    ):
+    with pytest.raises(BadAdapter, match="callers of Store: expected one, threads, tasks, got 'robots'"):
         read("a", f"{tmp_path}/a.py:Store")
 
 

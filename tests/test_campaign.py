@@ -17,9 +17,7 @@ def campaign(name, **options):
 
 def without_time(result):
     return [
-        getattr(result, field)
-        for field in result.__struct_fields__
-        if field not in ("seconds", "settings")
+        getattr(result, field) for field in result.__struct_fields__ if field not in ("seconds", "settings")
     ]
 
 
@@ -29,8 +27,7 @@ def test_a_sweep_counts_every_point_and_every_fault():
     assert (result.verdict, result.points, result.runs) == (Verdict.HOLDS, 3, 6)
     assert (result.fired, result.missed) == (6, 0)
     tallies = result.table["append"]
-    assert {fault: tally.fired for fault, tally in tallies.items()} == {
-        "kill before": 3, "kill after": 3}  # fmt: skip
+    assert {fault: tally.fired for fault, tally in tallies.items()} == {"kill before": 3, "kill after": 3}
 
 
 def test_the_number_of_jobs_does_not_change_the_result():

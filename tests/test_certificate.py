@@ -18,21 +18,43 @@ SOME = {"process": Coverage(states=9, confirmed=1, complete=True)}
 
 def finding(claim="durable", promise="it is kept", **more):
     return CertifiedFinding(
-        claim=claim, kind="lost", tier="process", fault="kill before", point="write x#1", repro="ck1-abc",
-        message="save 2 was acknowledged, and <nothing> is there", promise=promise,
-        where="https://example.org" if promise else None, **more,
-    )  # fmt: skip
+        claim=claim,
+        kind="lost",
+        tier="process",
+        fault="kill before",
+        point="write x#1",
+        repro="ck1-abc",
+        message="save 2 was acknowledged, and <nothing> is there",
+        promise=promise,
+        where="https://example.org" if promise else None,
+        **more,
+    )
 
 
 def made(claims=None, findings=(), **more):
     claims = claims or {"durable": {"process": HOLDS}}
     return Certificate(
-        target="a-store", summary="A store", kind="store", style="history", unit="one call",
-        verdict=verdict_of(claims, {"durable"}, SOME, ()), seed=0, date="2026-11-16", chaoskit="0.1.0",
-        versions={"lib": "1.0"}, settings={"journal_mode": "wal"}, files=("a.db",), saves=30, operations=90,
-        claims=claims, coverage=SOME, promises={"durable": Promise("it is kept", "https://example.org")},
-        properties={}, findings=findings, **more,
-    )  # fmt: skip
+        target="a-store",
+        summary="A store",
+        kind="store",
+        style="history",
+        unit="one call",
+        verdict=verdict_of(claims, {"durable"}, SOME, ()),
+        seed=0,
+        date="2026-11-16",
+        chaoskit="0.1.0",
+        versions={"lib": "1.0"},
+        settings={"journal_mode": "wal"},
+        files=("a.db",),
+        saves=30,
+        operations=90,
+        claims=claims,
+        coverage=SOME,
+        promises={"durable": Promise("it is kept", "https://example.org")},
+        properties={},
+        findings=findings,
+        **more,
+    )
 
 
 @pytest.mark.parametrize(

@@ -67,9 +67,21 @@ def test_a_full_disk_refuses_only_what_needs_space():
 
 
 def result(claims):
-    return Result(settings=Settings(scenario="x"), verdict=Verdict.HOLDS, runs=1, points=1, states=1,
-                  confirmed=0, fired=1, missed=0, seconds=1, claims=claims, witnesses=(), doubts=(),
-                  table={})  # fmt: skip
+    return Result(
+        settings=Settings(scenario="x"),
+        verdict=Verdict.HOLDS,
+        runs=1,
+        points=1,
+        states=1,
+        confirmed=0,
+        fired=1,
+        missed=0,
+        seconds=1,
+        claims=claims,
+        witnesses=(),
+        doubts=(),
+        table={},
+    )
 
 
 def test_the_worst_of_all_variants_is_the_cell():

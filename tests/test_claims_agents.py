@@ -73,11 +73,7 @@ BROKEN: list[tuple[Invariant, list[Event], str]] = [
     (agents.SAME_ANSWER, [CRASH, BIRTH, end("another")], "other"),
     (agents.MODEL_ONCE, [asked(1), effect(), CRASH, BIRTH, asked(1, 1)], "repeated"),
     # Acted upon by a life that had not asked for it itself.
-    (
-        agents.MODEL_ONCE,
-        [asked(1), CRASH, BIRTH, effect(1), CRASHED_AGAIN, Born(2), asked(1, 2)],
-        "repeated",
-    ),
+    (agents.MODEL_ONCE, [asked(1), CRASH, BIRTH, effect(1), CRASHED_AGAIN, Born(2), asked(1, 2)], "repeated"),
     (agents.NO_ORPHAN, [asked(1), CRASH, BIRTH, asked(2, 1, "call_1")], "orphan"),
     (agents.VALID, [CRASH, BIRTH, recovered(valid=False, trouble="ValueError: no")], "refused"),
     (agents.CONSUME_ONCE, [effect(), effect(), raced()], "doubled"),
@@ -143,9 +139,7 @@ def test_there_is_nothing_to_judge(claim: Invariant, events: list[Event]) -> Non
 
 
 def test_what_is_stuck_says_which_error_and_not_the_advice_below_it() -> None:
-    detail = (
-        "Traceback:\n  File x\nsome.OperationalError: table exists\n[SQL: CREATE]\n(see https://x)"
-    )
+    detail = "Traceback:\n  File x\nsome.OperationalError: table exists\n[SQL: CREATE]\n(see https://x)"
     (violation,) = agents.RESUMES.check(history_of([CRASH, BIRTH, Ended(1, "failed", detail)]))
     assert violation.message == "life 1 failed: some.OperationalError: table exists"
 

@@ -23,9 +23,7 @@ REFUSED = [*ask(1), *ask(2, done=False), *ask(3), *ask(2, life=1)]
 
 @pytest.mark.parametrize("kept", [[1, 2, 3], [1, 3, 2]])
 @pytest.mark.parametrize("claim", [stores.DURABLE, stores.PREFIX])
-def test_a_save_that_was_repeated_later_may_be_the_latest_or_not(
-    kept: list[int], claim: Invariant
-) -> None:
+def test_a_save_that_was_repeated_later_may_be_the_latest_or_not(kept: list[int], claim: Invariant) -> None:
     events = [*REFUSED, look(load=[kept[-1]], history=[[n] for n in kept])]
     assert not list(claim.check(history_of(events)))
 

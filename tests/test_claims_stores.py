@@ -44,9 +44,7 @@ class Told:
         return self
 
     def look(self, name="recovered", trouble=None, **found):
-        data = (
-            {"sessions": {"a": found}} if trouble is None else {"sessions": {}, "trouble": trouble}
-        )
+        data = {"sessions": {"a": found}} if trouble is None else {"sessions": {}, "trouble": trouble}
         self.events.append(Probe(self.life, 0, name, data))
         return self
 
@@ -68,16 +66,8 @@ EXAMPLES = [
     (stores.DURABLE, told().change(1).crash().look(load=[1]), []),
     (stores.DURABLE, told().change(1).change(2, acked=False).crash().look(load=[1]), []),
     (stores.DURABLE, told().change(1).change(2, acked=False).crash().look(load=[2]), []),
-    (
-        stores.DURABLE,
-        told().change(1).change(2).crash().look(load=[2], history=[[2]]),
-        ["lost"],
-    ),
-    (
-        stores.DURABLE,
-        told().change(1).change(1, do="delete").crash().look(load=[1]),
-        ["returned"],
-    ),
+    (stores.DURABLE, told().change(1).change(2).crash().look(load=[2], history=[[2]]), ["lost"]),
+    (stores.DURABLE, told().change(1).change(1, do="delete").crash().look(load=[1]), ["returned"]),
     (stores.DURABLE, told().change(1).change(1, do="delete").crash().look(load=None), []),
     # A save after the deletion that was cut short may be there.
     (
@@ -85,25 +75,13 @@ EXAMPLES = [
         told().change(1).change(1, do="delete").change(2, acked=False).crash().look(load=[2]),
         [],
     ),
-    (
-        stores.DURABLE,
-        told().change(1).change(1, do="delete", acked=False).crash().look(load=None),
-        [],
-    ),
+    (stores.DURABLE, told().change(1).change(1, do="delete", acked=False).crash().look(load=None), []),
     # What is asked for after a look cannot be missing in it.
-    (
-        stores.DURABLE,
-        told().change(1).crash().look(load=[1]).change(2).look("end", load=[2]),
-        [],
-    ),
+    (stores.DURABLE, told().change(1).crash().look(load=[1]).change(2).look("end", load=[2]), []),
     (stores.ATOMIC, told().change(1).crash().look(load="damaged: {'n'"), ["half"]),
     (stores.ATOMIC, told().change(1).crash().look(load=[1]), []),
     (stores.ATOMIC, told().change(1, do="append").crash().look(items=[[1, 0, 2]]), ["half"]),
-    (
-        stores.ATOMIC,
-        told().change(1, do="append").crash().look(items=[[1, 0, 2], [1, 1, 2]]),
-        [],
-    ),
+    (stores.ATOMIC, told().change(1, do="append").crash().look(items=[[1, 0, 2], [1, 1, 2]]), []),
     (stores.PREFIX, told().change(1).change(2).crash().look(history=[[2], [1]]), ["reordered"]),
     (stores.PREFIX, told().change(1).crash().look(history=[[1], [1]]), ["doubled"]),
     (stores.PREFIX, told().change(1).crash().look(history=[[1], [7]]), ["unasked"]),
@@ -123,19 +101,11 @@ EXAMPLES = [
         told().change(1, acked=False).crash().change(1).look("end", history=[[1], [1]]),
         ["doubled"],
     ),
-    (
-        stores.IDEMPOTENT,
-        told().change(1, acked=False).crash().change(1).look("end", history=[[1]]),
-        [],
-    ),
+    (stores.IDEMPOTENT, told().change(1, acked=False).crash().change(1).look("end", history=[[1]]), []),
     (stores.FENCED, told().probe("zombie", before=2, late=3, load=[3]), ["overwritten"]),
     (stores.FENCED, told().probe("zombie", before=2, late=3, load=[2]), []),
     (stores.FENCED, told().probe("zombie", trouble="locked"), []),
-    (
-        stores.FENCED,
-        told().probe("zombie", before=2, late=3, items=[[1, 0, 1], [2, 0, 1], [3, 0, 1]]),
-        [],
-    ),
+    (stores.FENCED, told().probe("zombie", before=2, late=3, items=[[1, 0, 1], [2, 0, 1], [3, 0, 1]]), []),
 ]
 
 
@@ -149,10 +119,7 @@ def test_a_claim_and_what_breaks_it(claim, history, kinds):
     [
         (stores.DURABLE, told().change(1)),
         (stores.DURABLE, told().change(1, error="no").crash().look(load=None)),
-        (
-            stores.DURABLE,
-            told().change(1).crash().probe("end", sessions={"a": {"trouble": "load"}}),
-        ),
+        (stores.DURABLE, told().change(1).crash().probe("end", sessions={"a": {"trouble": "load"}})),
         (stores.PREFIX, told().change(1).crash().look(load=[1])),
         (stores.IMMUTABLE, told().crash().look(load=[1])),
         (stores.CONSISTENT, told().crash().look(load=[1])),

@@ -14,8 +14,19 @@ import pytest
 from chaoskit.workspace import MEMORY, Workspace
 from tests.conftest import TARGETS
 
-COMMAND = [sys.executable, "-m", "chaoskit.cli", "run", f"{TARGETS}:COUNTING",
-           "--plan", "sample", "--runs", "100000", "--jobs", "2"]  # fmt: skip
+COMMAND = [
+    sys.executable,
+    "-m",
+    "chaoskit.cli",
+    "run",
+    f"{TARGETS}:COUNTING",
+    "--plan",
+    "sample",
+    "--runs",
+    "100000",
+    "--jobs",
+    "2",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -31,8 +42,9 @@ def in_mid_sweep(
     tmp_path: Path, workspaces: Path
 ) -> tuple[subprocess.Popen[bytes], list[psutil.Process], Path]:
     """A campaign whose workers are at work: the harness, all its processes, its directory."""
-    harness = subprocess.Popen(COMMAND, cwd=tmp_path, stdout=subprocess.DEVNULL,
-                               stderr=subprocess.PIPE, start_new_session=True)  # fmt: skip
+    harness = subprocess.Popen(
+        COMMAND, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+    )
     while True:
         assert harness.poll() is None, "the harness ended before it was killed"
         new = list(workspaces.glob("chaoskit-*"))
@@ -55,9 +67,7 @@ def wait_until_gone(processes: list[psutil.Process], directory: Path, seconds: f
 
 
 @pytest.mark.requirement("C1")
-@pytest.mark.parametrize(
-    "times", [1, pytest.param(10, marks=pytest.mark.stress)], ids=["once", "ten times"]
-)
+@pytest.mark.parametrize("times", [1, pytest.param(10, marks=pytest.mark.stress)], ids=["once", "ten times"])
 def test_a_harness_that_is_killed_leaves_nothing(tmp_path, workspaces, times):
     for _ in range(times):
         harness, family, directory = in_mid_sweep(tmp_path, workspaces)
@@ -86,9 +96,7 @@ def test_the_guardian_kills_only_what_carries_the_session():
     workspace = Workspace()
     with (
         subprocess.Popen(sleeper) as stranger,
-        subprocess.Popen(
-            sleeper, env={**os.environ, "CHAOSKIT_SESSION": workspace.session}
-        ) as ours,
+        subprocess.Popen(sleeper, env={**os.environ, "CHAOSKIT_SESSION": workspace.session}) as ours,
     ):
         workspace._guardian.communicate()  # as if the harness had died
         assert ours.wait() == -signal.SIGKILL

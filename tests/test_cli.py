@@ -47,9 +47,21 @@ def test_json_has_the_fields_of_the_contract(chaoskit):
     result = counting(chaoskit, "--json", "-")
     data = json.loads(result.stdout)
     assert {
-        "schema", "verdict", "seed", "scenario", "runs", "points", "states", "unique_states",
-        "fired", "missed", "confirmed", "seconds", "claims", "findings",
-    } <= set(data)  # fmt: skip
+        "schema",
+        "verdict",
+        "seed",
+        "scenario",
+        "runs",
+        "points",
+        "states",
+        "unique_states",
+        "fired",
+        "missed",
+        "confirmed",
+        "seconds",
+        "claims",
+        "findings",
+    } <= set(data)
     assert (data["schema"], data["verdict"], data["runs"], data["fired"]) == (1, "HOLDS", 6, 6)
     assert data["claims"] == {"recovers": {"process": "HOLDS"}}
 
@@ -74,10 +86,7 @@ def test_several_scenarios_give_one_object_with_parts(chaoskit):
     [
         (["run", "paymens"], "no scenario 'paymens': did you mean 'payments'?"),
         (["run", "payments", "--mutant", "forget"], "no mutant of payments 'forget'"),
-        (
-            ["run", "payments", "--fault", "meteor"],
-            "no fault 'meteor' (there are: disk, kill, power)",
-        ),
+        (["run", "payments", "--fault", "meteor"], "no fault 'meteor' (there are: disk, kill, power)"),
         (["run", "payments", "--plan", "guess"], "'guess' is not one of 'sweep', 'sample'"),
         (["run", "payments", "--seed", "x"], "expected a whole number or 'random', got 'x'"),
         (["run", "payments", "--for", "1 day"], "expected a time such as 60s, 10m or 2h"),
@@ -86,18 +95,9 @@ def test_several_scenarios_give_one_object_with_parts(chaoskit):
         (["run", "nowhere.py:SCENARIO"], "no file 'nowhere.py'"),
         (["run", f"{TARGETS}:NOT_A_SCENARIO"], "is a int, not a Scenario"),
         (["run", "payments", "--dir", "/dev/null/x"], "cannot write to the state directory"),
-        (
-            ["run", "payments", "--store", "file"],
-            "no store of payments 'file': did you mean 'files'?",
-        ),
-        (
-            ["run", "migration", "--store", "files"],
-            "no store of migration 'files' (there are: sqlite)",
-        ),
-        (
-            ["run", f"{TARGETS}:COUNTING", "--store", "x"],
-            "no store of counting 'x' (there are: none)",
-        ),
+        (["run", "payments", "--store", "file"], "no store of payments 'file': did you mean 'files'?"),
+        (["run", "migration", "--store", "files"], "no store of migration 'files' (there are: sqlite)"),
+        (["run", f"{TARGETS}:COUNTING", "--store", "x"], "no store of counting 'x' (there are: none)"),
         (
             ["run", "payments", "--store", "files", "--mutant", "half-migration"],
             "mutant 'half-migration' breaks only the store sqlite, and this is files",
@@ -122,8 +122,9 @@ def test_wrong_use_is_one_clear_line_and_exit_code_2(chaoskit, args, said):
 
 
 def test_a_token_of_another_version_is_refused(chaoskit):
-    token = repro.encode(Repro(version="0.0.1", scenario="payments", mutant=None, seed=1,
-                               schedule=Schedule(), signature=""))  # fmt: skip
+    token = repro.encode(
+        Repro(version="0.0.1", scenario="payments", mutant=None, seed=1, schedule=Schedule(), signature="")
+    )
     said = one_line(chaoskit("replay", token), 2)
     assert f"made by chaoskit 0.0.1, and this is chaoskit {__version__}" in said
 
@@ -192,9 +193,13 @@ def test_the_six_crash_points_of_the_daemon_are_listed_under_their_names(chaoski
     listed = chaoskit("list", "points", "tree", "--store", store).stdout
     names = {line.split()[0] for line in listed.splitlines()}
     assert names >= {
-        "session.created", "session.recorded", "tree.linked",
-        "inference", "send.completed", "message.enqueued",
-    }  # fmt: skip
+        "session.created",
+        "session.recorded",
+        "tree.linked",
+        "inference",
+        "send.completed",
+        "message.enqueued",
+    }
 
 
 def test_a_saved_result_is_rendered_again(chaoskit, tmp_path):

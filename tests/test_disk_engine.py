@@ -104,8 +104,7 @@ def test_a_process_in_which_something_was_left_is_not_used_again(watched, store,
 def test_points_say_what_was_done_to_which_file(watched):
     _, _, recording = watched(SOUND)
     names = [str(point) for point in points(recording.trace)]
-    assert names[:4] == ["create store.jsonl#1", "fsync .#1", "write store.jsonl#1",
-                         "fsync store.jsonl#1"]  # fmt: skip
+    assert names[:4] == ["create store.jsonl#1", "fsync .#1", "write store.jsonl#1", "fsync store.jsonl#1"]
     assert names[-1] == "the end#1"
 
 
@@ -145,8 +144,9 @@ def test_a_finding_that_the_real_crash_does_not_show_accuses_nobody():
     counter = Counter(Settings(scenario="x"), ["saves"])
     schedule = Schedule((PowerLoss(PersistPoint("write f", 1, 0), "ext4", "nothing"),))
     finding = Finding(invariant="saves", kind="lost", message="save 1 is gone")
-    witness = Witness(finding=finding, tier="power-ext4", schedule=schedule, token="", story=(),
-                      kept=None, rebuilt=True)  # fmt: skip
+    witness = Witness(
+        finding=finding, tier="power-ext4", schedule=schedule, token="", story=(), kept=None, rebuilt=True
+    )
     counter._witnesses["saves/lost", "power-ext4"] = witness
     counter._claims["saves"]["power-ext4"] = Verdict.VIOLATED
     counter._runs = 1

@@ -33,16 +33,12 @@ def test_the_scenario_in_the_readme_is_the_example_that_runs(chaoskit):
 
 def test_the_transcript_in_the_readme_is_what_the_demo_prints(chaoskit):
     """The second half of it: every line but the time and the place where the run was kept."""
-    result = chaoskit(
-        "run", "payments", "--seed", "1", "--jobs", "2", "--mutant", "forgets-pending"
-    )
+    result = chaoskit("run", "payments", "--seed", "1", "--jobs", "2", "--mutant", "forgets-pending")
     assert result.returncode == 1
     (transcript,) = blocks("text")
     shown = transcript.splitlines()
     for line in result.stdout.splitlines():
-        if not line.startswith(
-            ("verdict:", "payments: ")
-        ):  # its time, and progress when it is slow
+        if not line.startswith(("verdict:", "payments: ")):  # its time, and progress when it is slow
             assert line in shown
 
 
@@ -73,8 +69,15 @@ def test_the_agent_as_a_service_is_as_the_readme_shows_it(tmp_path):
     }
     with out.open("w") as stream:
         command = ["bash", "-c", "\n".join([*script, "wait"])]
-        subprocess.run(command, stdout=stream, cwd=tmp_path,
-                       env=environment, timeout=60, check=True, stderr=subprocess.DEVNULL)  # fmt: skip
+        subprocess.run(
+            command,
+            stdout=stream,
+            cwd=tmp_path,
+            env=environment,
+            timeout=60,
+            check=True,
+            stderr=subprocess.DEVNULL,
+        )
     assert without_chance(out.read_text(), port) == without_chance(shown)
 
 

@@ -65,6 +65,4 @@ def test_only_what_runs_inside_can_be_imported_there(tmp_path, monkeypatch):
     monkeypatch.setenv("CHAOSKIT_CACHE", str(tmp_path))
     place = environment.only_inside()
     assert place == environment.only_inside()
-    assert [path.name for path in (tmp_path / "inside").rglob("*") if path.is_symlink()] == [
-        "chaoskit"
-    ]
+    assert [path.name for path in (tmp_path / "inside").rglob("*") if path.is_symlink()] == ["chaoskit"]

@@ -89,13 +89,17 @@ def found(*saves):
 
 
 def log(*kinds, run="A"):
-    return [json.dumps({"seq": n, "kind": kind, "run_id": run}) + "\n"
-            for n, kind in enumerate(kinds, 1)]  # fmt: skip
+    return [json.dumps({"seq": n, "kind": kind, "run_id": run}) + "\n" for n, kind in enumerate(kinds, 1)]
 
 
 STARTED, DONE, CUT = "run.started", "run.completed", "run.interrupted"
-A, B, C, D, X = (["user", "a", None], ["assistant", "b", None], ["user", "c", None],
-                 ["assistant", "d", None], ["assistant", "x", None])  # fmt: skip
+A, B, C, D, X = (
+    ["user", "a", None],
+    ["assistant", "b", None],
+    ["user", "c", None],
+    ["assistant", "d", None],
+    ["assistant", "x", None],
+)
 UNDISTURBED = (turn(2), turn(4), end([A, B, C, D]))
 CALLING = ["assistant", "", '[{"id": "c", "name": "pay", "args": {"cents": 5}}]']
 
@@ -121,8 +125,14 @@ GOOD = [
     ("saves", [save(1), saved(1), save(2), CRASH, found((2, "text"))], ()),
     ("model-calls", [asked(1, said="a"), turn(2), asked(2, said="abc"), Born(1), asked(2, said="abx")], ()),
     ("model-calls", [asked(1, said="ab"), turn(2), Born(1), asked(2, said="abc")], ()),
-    ("shown", [recovered([A, CALLING, ["tool", "paid\n1", None]]),
-               shown("you: a\n", '  * pay({"cents": 5})\n', "    = paid\n      1\n")], ()),
+    (
+        "shown",
+        [
+            recovered([A, CALLING, ["tool", "paid\n1", None]]),
+            shown("you: a\n", '  * pay({"cents": 5})\n', "    = paid\n      1\n"),
+        ],
+        (),
+    ),
     ("shown", [recovered([["user", "x" * 5000, None]]), shown("you: " + "x" * 2000 + "...")], ()),
     ("shown", [recovered(), shown()], ()),
     ("cadence", [cadence("turn"), decided(1), turn(2), decided(2)], ()),
@@ -131,9 +141,12 @@ GOOD = [
     ("cadence", [cadence("periodic", 2), decided(1), decided(2), turn(2), decided(3)], ()),
     ("cadence", [cadence("turn"), decided(1), CRASH, Born(1), cadence("turn"), decided(2)], ()),
     ("crash-equivalence", [end(kept={"plan": 1})], (end(kept={"plan": 1}),)),
-    ("crash-equivalence", [effect(), CRASH, end("ab", answers={"r": "yes"})],
-     (effect(), end("ab", answers={"r": "yes"}))),
-]  # fmt: skip
+    (
+        "crash-equivalence",
+        [effect(), CRASH, end("ab", answers={"r": "yes"})],
+        (effect(), end("ab", answers={"r": "yes"})),
+    ),
+]
 
 BAD = [
     ("recovers/failed", [CRASH, Ended(1, "failed", "Boom: no")], ()),
@@ -181,9 +194,12 @@ BAD = [
     ("crash-equivalence/answer", [end("", answers={"r": "no"})], (end("", answers={"r": "yes"}),)),
     ("crash-equivalence/transcript", [end("abx")], (end("abc"),)),
     ("crash-equivalence/transcript", [end("abc")], (end("ab"),)),
-    ("crash-equivalence/effects", [effect("b"), effect("a"), end()],
-     (effect("a"), Effect(0, 0, "b", "other", {"to": "y"}, "k", True), end())),
-]  # fmt: skip
+    (
+        "crash-equivalence/effects",
+        [effect("b"), effect("a"), end()],
+        (effect("a"), Effect(0, 0, "b", "other", {"to": "y"}, "k", True), end()),
+    ),
+]
 
 VACUOUS = [
     ("recovers", [], ()),
@@ -209,15 +225,15 @@ VACUOUS = [
 
 def token_log(*kinds, request="A", result="yes"):
     """Lines about one token; who consumed it, and with what."""
-    lines = [{"seq": n, "kind": f"token.{kind}", "token_id": "T", "request_id": request,
-              "result": result} for n, kind in enumerate(kinds, 1)]  # fmt: skip
+    lines = [
+        {"seq": n, "kind": f"token.{kind}", "token_id": "T", "request_id": request, "result": result}
+        for n, kind in enumerate(kinds, 1)
+    ]
     return [json.dumps(line) + "\n" for line in lines]
 
 
 def token_end(*kinds, files=(), **more):
-    return Probe(
-        1, 0, "end", {"log": token_log(*kinds, **more), "files": list(files), "never": "secret_"}
-    )
+    return Probe(1, 0, "end", {"log": token_log(*kinds, **more), "files": list(files), "never": "secret_"})
 
 
 def resume(name="resumed", request="A", again=False):
@@ -339,13 +355,18 @@ GOOD += [
     ("delivery", [sent(), found_tree(messages={"m": ASIDE}, b=agent("STOPPED"))], ()),
     ("delivery", [sent(poison=True), found_tree(messages={"m": ASIDE}, b=agent())], ()),
     ("delivery", [sent(asks=True), said("yes"), said("yes"), found_tree(messages=ASKED, b=B_READ_M)], ()),
-    ("delivery", [sent(asks=True, by="a"),
-                  found_tree(messages=ASKED, a=agent("ACTIVE", ("m.reply", "ok")), b=B_READ_M)], ()),
-    ("delivery", [sent(asks=True, by="a"),
-                  found_tree(messages=ASKED, a=agent("STOPPED"), b=B_READ_M)], ()),
+    (
+        "delivery",
+        [
+            sent(asks=True, by="a"),
+            found_tree(messages=ASKED, a=agent("ACTIVE", ("m.reply", "ok")), b=B_READ_M),
+        ],
+        (),
+    ),
+    ("delivery", [sent(asks=True, by="a"), found_tree(messages=ASKED, a=agent("STOPPED"), b=B_READ_M)], ()),
     ("no-active", [found_tree("recovered", a=agent(), b=agent("STOPPED"))], ()),
     ("no-active", [found_tree("end", a=agent("ACTIVE"))], ()),
-]  # fmt: skip
+]
 BAD += [
     ("tree/orphan", [found_tree(a=agent(), parents={})], ()),
     ("tree/dangling", [found_tree(a=agent(), parents={"a": "b"})], ()),
@@ -362,14 +383,13 @@ BAD += [
     ("delivery/given up", [sent(), found_tree(messages={"m": ASIDE}, b=agent())], ()),
     ("delivery/doubled", [sent(), found_tree(b=agent("ACTIVE", ("m", "yes"), ("m", "yes")))], ()),
     ("delivery/unanswered", [sent(asks=True), found_tree(messages={"m": GIVEN}, b=B_READ_M)], ()),
-    ("delivery/unanswered",
-     [sent(asks=True, by="a"), found_tree(messages=ASKED, a=agent(), b=B_READ_M)], ()),
+    ("delivery/unanswered", [sent(asks=True, by="a"), found_tree(messages=ASKED, a=agent(), b=B_READ_M)], ()),
     ("delivery/changed", [said("yes"), said("no")], ()),
     ("delivery/changed", [sent(asks=True), said("no"), found_tree(messages=ASKED, b=B_READ_M)], ()),
     ("no-active/active", [found_tree("recovered", a=agent("ACTIVE"))], ()),
     ("no-active/damaged", [found_tree("end", a=agent("LOST"))], ()),
     ("no-active/damaged", [found_tree("recovered", damage=["the blob of a"], a=agent())], ()),
-]  # fmt: skip
+]
 VACUOUS += [
     ("tree", [CRASH, spawned("a")], ()),
     ("delivery", [CRASH, sent()], ()),
@@ -404,10 +424,7 @@ def test_a_history_with_nothing_to_judge_is_not_a_pass(name, events, baseline):
 
 
 def test_every_invariant_has_sound_and_broken_examples():
-    claims = {
-        *STORE_CLAIMS,
-        *AGENT_CLAIMS,
-    }  # theirs are in test_claims_stores and test_claims_agents
+    claims = {*STORE_CLAIMS, *AGENT_CLAIMS}  # theirs are in test_claims_stores and test_claims_agents
     names = set(registry.names(registry.INVARIANTS)) - claims
     assert names == {name for name, *_ in GOOD} == {sig.split("/")[0] for sig, *_ in BAD}
     assert names == {name for name, *_ in VACUOUS}

@@ -25,7 +25,5 @@ def test_verdicts_merge_to_the_worst_and_nothing_is_never_a_pass(verdicts, merge
 
 def test_a_schedule_reads_as_a_sentence():
     kill = Kill(PersistPoint("log.append", 3), "before")
-    assert str(Schedule((kill, kill))) == (
-        "kill before log.append#3, then kill before log.append#3"
-    )
+    assert str(Schedule((kill, kill))) == ("kill before log.append#3, then kill before log.append#3")
     assert str(Schedule()) == "no fault"

@@ -18,12 +18,20 @@ from chaoskit.model_server import Misbehaviour, ModelServer, misbehaviours_from
 from chaoskit.model_server.faults import KINDS
 
 HELLO = [{"role": "user", "content": "hello"}]
-SCRIPT = [{"steps": [[{"tool": "pay", "args": {"to": "Zoë", "cents": 5}},
-                      {"tool": "look", "args": {}}]], "answer": "Paid."}]  # fmt: skip
-CALLS = [{"id": "call_1_0_0", "type": "function",
-          "function": {"name": "pay", "arguments": '{"to": "Zo\\u00eb", "cents": 5}'}},
-         {"id": "call_1_0_1", "type": "function",
-          "function": {"name": "look", "arguments": "{}"}}]  # fmt: skip
+SCRIPT = [
+    {
+        "steps": [[{"tool": "pay", "args": {"to": "Zoë", "cents": 5}}, {"tool": "look", "args": {}}]],
+        "answer": "Paid.",
+    }
+]
+CALLS = [
+    {
+        "id": "call_1_0_0",
+        "type": "function",
+        "function": {"name": "pay", "arguments": '{"to": "Zo\\u00eb", "cents": 5}'},
+    },
+    {"id": "call_1_0_1", "type": "function", "function": {"name": "look", "arguments": "{}"}},
+]
 KEY = "sk-never-written-down"
 
 
@@ -61,8 +69,9 @@ def test_a_streamed_answer_has_what_clients_look_for():
 
 
 def test_a_script_is_played_by_what_was_said_so_far():
-    results = [{"role": "tool", "tool_call_id": call["id"], "content": call["function"]["name"]}
-               for call in CALLS]  # fmt: skip
+    results = [
+        {"role": "tool", "tool_call_id": call["id"], "content": call["function"]["name"]} for call in CALLS
+    ]
     decided = {"role": "assistant", "content": None, "tool_calls": CALLS}
     with ModelServer(script=SCRIPT) as server:
         first = post(server).json()["choices"][0]
@@ -94,14 +103,8 @@ def test_every_request_is_on_record_and_the_key_is_not():
         ("hello", "at least one message"),
         ([{"role": "king", "content": "obey"}], "messages[0]: expected an object with a role"),
         ([{"role": "assistant", "tool_calls": "pay"}], "messages[0]: expected 'tool_calls'"),
-        (
-            [*HELLO, {"role": "assistant", "tool_calls": CALLS}],
-            "without a result: call_1_0_0, call",
-        ),
-        (
-            [{"role": "assistant", "tool_calls": CALLS}, *HELLO],
-            "without a result: call_1_0_0, call",
-        ),
+        ([*HELLO, {"role": "assistant", "tool_calls": CALLS}], "without a result: call_1_0_0, call"),
+        ([{"role": "assistant", "tool_calls": CALLS}, *HELLO], "without a result: call_1_0_0, call"),
         ([{"role": "tool", "tool_call_id": "x"}], "must answer a preceding tool call"),
     ],
 )
@@ -150,9 +153,7 @@ def test_closing_ends_every_connection_and_the_thread():
         port = httpx2.URL(server.url).port
         client = socket.create_connection(("127.0.0.1", port))
         body = json.dumps({"messages": HELLO}).encode()
-        head = (
-            f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
         client.sendall(head.encode() + body)
         assert arrived.acquire(timeout=30)
     with client:
@@ -164,10 +165,7 @@ def test_closing_ends_every_connection_and_the_thread():
 
 def test_it_runs_in_a_loop_that_is_there_already():
     async def story():
-        async with (
-            ModelServer([Misbehaviour("unavailable")]) as server,
-            httpx2.AsyncClient() as client,
-        ):
+        async with ModelServer([Misbehaviour("unavailable")]) as server, httpx2.AsyncClient() as client:
             url = f"{server.url}/chat/completions"
             return [(await client.post(url, json={"messages": HELLO})).status_code for _ in "12"]
 
@@ -196,8 +194,7 @@ def test_it_can_be_started_from_a_shell():
     with subprocess.Popen([*command, *chosen], stdout=subprocess.PIPE, text=True) as process:
         url = process.stdout.readline().strip()
         statuses = [
-            httpx2.post(f"{url}/chat/completions", json={"messages": HELLO}).status_code
-            for _ in range(2)
+            httpx2.post(f"{url}/chat/completions", json={"messages": HELLO}).status_code for _ in range(2)
         ]
         process.send_signal(2)
         said, _ = process.communicate(timeout=30)
@@ -215,9 +212,7 @@ def test_a_wrong_kind_is_explained():
 
 @pytest.fixture(scope="module")
 def openai():
-    return pytest.importorskip(
-        "openai", reason="the openai SDK, our independent client, is missing"
-    )
+    return pytest.importorskip("openai", reason="the openai SDK, our independent client, is missing")
 
 
 @pytest.fixture

@@ -4,9 +4,7 @@ from hypothesis import given, strategies as st
 from chaoskit.model import Firing, PersistPoint, Schedule
 from chaoskit.plan import Sample, Sweep, disk_errors
 
-FIRINGS = tuple(
-    Firing(PersistPoint("write", nth), when) for nth in (1, 2, 3) for when in ("before", "after")
-)
+FIRINGS = tuple(Firing(PersistPoint("write", nth), when) for nth in (1, 2, 3) for when in ("before", "after"))
 
 
 def play(plan, firings=FIRINGS):
@@ -22,9 +20,7 @@ def play(plan, firings=FIRINGS):
 def test_a_sweep_kills_before_and_after_every_point_once():
     schedules = [schedule for schedule in play(Sweep()) if len(schedule.faults) == 1]
     assert len(schedules) == len(FIRINGS)
-    assert {(s.faults[0].point, s.faults[0].when) for s in schedules} == {
-        (f.point, f.when) for f in FIRINGS
-    }
+    assert {(s.faults[0].point, s.faults[0].when) for s in schedules} == {(f.point, f.when) for f in FIRINGS}
 
 
 @pytest.mark.requirement("C1")

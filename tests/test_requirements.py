@@ -31,6 +31,17 @@ def test_no_test_names_a_requirement_that_is_not_there():
 
 @pytest.mark.requirement("C7")
 def test_the_top_level_is_as_agreed():
-    wanted = {"chaoskit", "reference_agent", "invariants", "scenarios", "tests", "ci",
-              "pyproject.toml", "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "LICENSE"}  # fmt: skip
+    wanted = {
+        "chaoskit",
+        "reference_agent",
+        "invariants",
+        "scenarios",
+        "tests",
+        "ci",
+        "pyproject.toml",
+        "README.md",
+        "ARCHITECTURE.md",
+        "CHANGELOG.md",
+        "LICENSE",
+    }
     assert wanted <= {path.name for path in ROOT.iterdir()}

@@ -56,9 +56,7 @@ def test_nothing_of_the_target_runs_after_the_point(bench):
 
 
 def test_several_crashes_in_one_run(bench):
-    run = crash(
-        bench("COUNTING"), kill("append", 1), kill("append", 1), kill("append", 1, "before")
-    )
+    run = crash(bench("COUNTING"), kill("append", 1), kill("append", 1), kill("append", 1, "before"))
     assert [e.how for e in run.history.of(Ended)] == ["crashed"] * 3 + ["completed"]
     assert [p.data["text"] for p in run.history.of(Probe, "recovered")] == ["1", "12", "12"]
 
@@ -101,8 +99,7 @@ def test_a_second_fault_that_is_never_reached_is_a_doubt(bench):
 
 
 @pytest.mark.parametrize(
-    ("scenario", "death"),
-    [("STRANGER", "signal SIGSEGV"), ("QUIET", "exit code 7 without a word")],
+    ("scenario", "death"), [("STRANGER", "signal SIGSEGV"), ("QUIET", "exit code 7 without a word")]
 )
 def test_a_death_that_we_did_not_cause_is_a_doubt(bench, scenario, death):
     run = crash(bench(scenario), kill("append", 1))
@@ -149,9 +146,11 @@ def test_a_wrong_phase_is_refused_rather_than_ignored(bench):
 
 @pytest.mark.parametrize(
     ("scenario", "reason"),
-    [("THREADED", "expected one thread before a fork, found 2"),
-     ("OPENED", "expected nothing open before a fork, found .*targets.py")],
-)  # fmt: skip
+    [
+        ("THREADED", "expected one thread before a fork, found 2"),
+        ("OPENED", "expected nothing open before a fork, found .*targets.py"),
+    ],
+)
 def test_a_zygote_that_is_not_safe_to_fork_refuses(bench, scenario, reason):
     with pytest.raises(CannotStart, match=reason):
         crash(bench(scenario))

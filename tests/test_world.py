@@ -10,15 +10,22 @@ def call(life, service, action="pay", key="k", at=0, **args):
 
 @pytest.fixture
 def world():
-    return World([Service(name="plain"), Service(name="keyed", honours_keys=True),
-                  Service(name="open", verifiable=True)])  # fmt: skip
+    return World(
+        [
+            Service(name="plain"),
+            Service(name="keyed", honours_keys=True),
+            Service(name="open", verifiable=True),
+        ]
+    )
 
 
 def test_every_act_is_a_line_of_the_ledger(world):
     world.act(call(0, "plain", euro=5))
     world.act(call(1, "plain", euro=5))
     assert [(e.life, e.args, e.applied) for e in world.ledger] == [
-        (0, {"euro": 5}, True), (1, {"euro": 5}, True)]  # fmt: skip
+        (0, {"euro": 5}, True),
+        (1, {"euro": 5}, True),
+    ]
 
 
 def test_a_service_that_honours_keys_does_the_same_act_once_and_answers_the_same(world):

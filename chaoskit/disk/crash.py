@@ -58,9 +58,7 @@ def crash_states(
     return islice(fresh, budget)
 
 
-def _all(
-    trace: Trace, acks: Sequence[int], profile: Profile, budget: int, seed: int
-) -> Iterator[CrashState]:
+def _all(trace: Trace, acks: Sequence[int], profile: Profile, budget: int, seed: int) -> Iterator[CrashState]:
     first, others = telling_positions(trace, acks)
     everywhere: Sequence[int] = range(len(trace.ops) + 1)
     left_out: list[tuple[tuple[Tier, ...], Sequence[int]]] = []
@@ -114,9 +112,7 @@ def _round(
             yield CrashState(candidate, acknowledged)
 
 
-def _candidates(
-    model: Model, profile: Profile, tiers: tuple[Tier, ...], seed: int
-) -> Iterator[Candidate]:
+def _candidates(model: Model, profile: Profile, tiers: tuple[Tier, ...], seed: int) -> Iterator[Candidate]:
     rng = random.Random(f"{seed}/{model.at}")
     for recipe in chain.from_iterable(tier(model, rng) for tier in tiers):
         yield Candidate(model.at, profile, recipe, model.build(recipe))

@@ -95,9 +95,7 @@ def _target(op: Op, position: int, words: Words) -> tuple[int, str, bool]:
     return home, words.homes[position], True
 
 
-def _place(
-    trace: Trace, at: int, position: int, guilty: Sequence[int], ack: int | None
-) -> tuple[int, str]:
+def _place(trace: Trace, at: int, position: int, guilty: Sequence[int], ack: int | None) -> tuple[int, str]:
     """Before the file got the name under which it is found; else before the acknowledgement."""
     file = trace.ops[position].file
     for later in range(position + 1, at):

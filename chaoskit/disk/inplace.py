@@ -51,9 +51,7 @@ class OrderedFile(FilePending):
         """After a commit: what was forced is durable, and sizes that were committed stay."""
         rest = OrderedFile(base)
         start = bisect_left(self.positions, self.floor(now + 1))
-        for triple in zip(
-            self.positions[start:], self.ops[start:], self.versions[start:], strict=True
-        ):
+        for triple in zip(self.positions[start:], self.ops[start:], self.versions[start:], strict=True):
             rest.add(*triple)
         return rest
 

@@ -31,8 +31,14 @@ LIBRARY_NAME: Final = "_interposer.so"
 # -z initfirst: a program started under an inherited filter must have the handler before any other
 # library's constructor writes something.
 COMPILE_FLAGS: Final = (
-    "-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-z,initfirst",
-)  # fmt: skip
+    "-O2",
+    "-Wall",
+    "-Wextra",
+    "-fPIC",
+    "-shared",
+    "-fvisibility=hidden",
+    "-Wl,-z,initfirst",
+)
 LINK_FLAGS: Final = ("-ldl",)
 
 _MAGIC: Final = 0x314B53494454494B
@@ -45,9 +51,7 @@ _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108  # the file's name is random, i
 FOREVER: Final = 2**64 - 1
 
 Mode = Literal["off", "count", "record"]
-ActionKind = Literal[
-    "none", "kill_before", "kill_after", "kill_half", "fail", "short", "lose", "elide"
-]
+ActionKind = Literal["none", "kill_before", "kill_after", "kill_half", "fail", "short", "lose", "elide"]
 Fired = Literal["no", "yes", "not applicable"]
 _MODES: Final = get_args(Mode)
 _ACTIONS: Final = get_args(ActionKind)
@@ -57,9 +61,7 @@ _KIND_BITS: Final = {kind: 1 << number for number, kind in enumerate(get_args(Ki
 ALL_KINDS: Final[frozenset[Kind]] = frozenset(get_args(Kind))
 SYNCS: Final[frozenset[Kind]] = frozenset({"fsync", "fdatasync", "sync"})
 # What a full disk refuses: unlink, truncate and rename still work.
-NEEDS_SPACE: Final[frozenset[Kind]] = frozenset(
-    {"create", "mkdir", "symlink", "link", "write", "allocate"}
-)
+NEEDS_SPACE: Final[frozenset[Kind]] = frozenset({"create", "mkdir", "symlink", "link", "write", "allocate"})
 
 # name -> (offset, struct format) in the control page
 _FIELDS: Final = {
@@ -113,9 +115,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def kill(at: int, when: Literal["before", "after", "half"] = "before") -> Action:
-    kinds: dict[str, ActionKind] = {
-        "before": "kill_before", "after": "kill_after", "half": "kill_half"
-    }  # fmt: skip
+    kinds: dict[str, ActionKind] = {"before": "kill_before", "after": "kill_after", "half": "kill_half"}
     return Action(kind=kinds[when], at=at)
 
 

@@ -109,9 +109,7 @@ def _with_all(after: Mapping[int, set[int]], chosen: set[int]) -> set[int]:
 
 def _directory_synced(done: Sequence[Op], at: int) -> bool:
     homes = {parent for parent, _ in _links(done[at])}
-    return any(
-        op.kind == "sync" or (op.kind in SYNCS and op.file in homes) for op in done[at + 1 :]
-    )
+    return any(op.kind == "sync" or (op.kind in SYNCS and op.file in homes) for op in done[at + 1 :])
 
 
 def _committed(done: Sequence[Op]) -> int:
@@ -200,9 +198,7 @@ def _zeroed(op: Op, size: int) -> range:
     return range(0)
 
 
-def _since_sync(
-    trace: Trace, done: Sequence[Op], number: int
-) -> tuple[bytes, list[tuple[int, Op]]]:
+def _since_sync(trace: Trace, done: Sequence[Op], number: int) -> tuple[bytes, list[tuple[int, Op]]]:
     """The file's durable content, and what was done to it since."""
     content = bytearray(*(node.data for node in trace.initial if node.file == number))
     durable, pending = bytes(content), list[tuple[int, Op]]()

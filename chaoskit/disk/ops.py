@@ -53,15 +53,11 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
     file: int
     kind: Literal["file", "dir", "symlink"]
-    names: tuple[
-        tuple[int, str], ...
-    ]  # (parent, name): more than one for hard links; () for the root
+    names: tuple[tuple[int, str], ...]  # (parent, name): more than one for hard links; () for the root
     data: bytes = b""
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
     initial: tuple[Node, ...]  # the root first
     ops: tuple[Op, ...]
-    warnings: tuple[
-        str, ...
-    ] = ()  # what the interposer could not see: mmap stores, static programs
+    warnings: tuple[str, ...] = ()  # what the interposer could not see: mmap stores, static programs

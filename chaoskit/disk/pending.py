@@ -42,9 +42,7 @@ class FilePending:
         """The same without the operations before `first`, which became durable."""
         start = bisect_left(self.positions, first)
         rest = FilePending(self.versions[start - 1] if start else self.base)
-        for triple in zip(
-            self.positions[start:], self.ops[start:], self.versions[start:], strict=True
-        ):
+        for triple in zip(self.positions[start:], self.ops[start:], self.versions[start:], strict=True):
             rest.add(*triple)
         return rest
 

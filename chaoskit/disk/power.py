@@ -100,9 +100,7 @@ def lost_operations(trace: Trace, candidate: Candidate) -> list[int]:
     return model_at(trace, candidate.at, candidate.profile).lost(candidate.recipe)
 
 
-def states(
-    trace: Trace, at: int, profile: Profile, budget: int = 1000, seed: int = 0
-) -> Iterator[Candidate]:
+def states(trace: Trace, at: int, profile: Profile, budget: int = 1000, seed: int = 0) -> Iterator[Candidate]:
     """Distinct states of a power loss at one position, the most telling first."""
     model = model_at(trace, at, profile)
     rng = random.Random(f"{seed}/{at}")

@@ -40,9 +40,7 @@ def images(trace: Trace) -> Iterator[Image]:
         yield image
 
 
-def kill_states(
-    trace: Trace, *, halves: bool = True, torn: Sequence[int] = ()
-) -> Iterator[KillState]:
+def kill_states(trace: Trace, *, halves: bool = True, torn: Sequence[int] = ()) -> Iterator[KillState]:
     """Every position, and inside each write: its first half, and after each of `torn` bytes
     (negative: counted from the end)."""
     for position, image in enumerate(images(trace)):
@@ -51,9 +49,7 @@ def kill_states(
             yield from inside(trace.ops[position], position, image, halves, torn)
 
 
-def inside(
-    op: Op, position: int, before: Image, halves: bool, torn: Sequence[int]
-) -> Iterator[KillState]:
+def inside(op: Op, position: int, before: Image, halves: bool, torn: Sequence[int]) -> Iterator[KillState]:
     if op.kind != "write":
         return
     for size in cuts(len(op.data), halves, torn):

@@ -32,9 +32,7 @@ def materialise(image: Image, directory: str | os.PathLike[str], previous: Image
         _Change(previous, image, root).carry_out()
 
 
-def same_as(
-    directory: str | os.PathLike[str], image: Image, ignore: Ignore = lambda _path: False
-) -> bool:
+def same_as(directory: str | os.PathLike[str], image: Image, ignore: Ignore = lambda _path: False) -> bool:
     expected = {path: node for path, node in image.listing().items() if not ignore(path)}
     return expected == {p: c for p, c in read_listing(directory).items() if not ignore(p)}
 
@@ -127,9 +125,7 @@ class _Change:
     def stays(self, number: int) -> str | None:
         """The path of a directory that is at the same place in both images."""
         if number not in self._stays:
-            self._stays[number] = self._place(
-                self.old.nodes.get(number), self.new.nodes.get(number)
-            )
+            self._stays[number] = self._place(self.old.nodes.get(number), self.new.nodes.get(number))
         return self._stays[number]
 
     def _place(self, old: Object | None, new: Object | None) -> str | None:

@@ -31,9 +31,11 @@ _HEAD: Final = struct.Struct("<IIHHIQ" + "QQ" * 4 + "qQIHH")
 _KINDS: Final[dict[int, Kind]] = dict(enumerate(get_args(Kind), start=1))
 _WARNING, _BEFORE_IMAGE, _SYNC_RANGE, _ELIDED = 32, 33, 34, 35
 _NOTES: Final = {
-    _WARNING: "warning", _BEFORE_IMAGE: "before image", _SYNC_RANGE: "sync_file_range",
+    _WARNING: "warning",
+    _BEFORE_IMAGE: "before image",
+    _SYNC_RANGE: "sync_file_range",
     _ELIDED: "elided sync",
-}  # fmt: skip
+}
 _DURABLE, _TORN, _KEEP_SIZE, _MOVED_IN, _MOVED_OUT, _NAMELESS = 1, 4, 16, 32, 64, 256
 _NOBODY: Final = (0, 0)
 
@@ -91,9 +93,7 @@ class _Listing:
         self._list(self._root, ROOT)
         nodes = tuple(
             Node(file=number, kind=kind, names=tuple(names), data=data)
-            for number, ((kind, data), names) in enumerate(
-                zip(self._found, self._names, strict=True)
-            )
+            for number, ((kind, data), names) in enumerate(zip(self._found, self._names, strict=True))
         )
         return Snapshot(nodes=nodes, identities=tuple(self._numbers))
 
@@ -139,12 +139,20 @@ def records(data: bytes) -> Iterator[Record]:
         name2_at = name_at + name_size
         data_at = name2_at + name2_size
         yield Record(
-            kind=_KINDS.get(kind) or _NOTES[kind], index=index, flags=flags, pid=pid,
-            file=head[6:8], parent=head[8:10], parent2=head[10:12], replaced=head[12:14],
-            offset=head[14], length=head[15],
-            name=os.fsdecode(data[name_at:name2_at]), name2=os.fsdecode(data[name2_at:data_at]),
+            kind=_KINDS.get(kind) or _NOTES[kind],
+            index=index,
+            flags=flags,
+            pid=pid,
+            file=head[6:8],
+            parent=head[8:10],
+            parent2=head[10:12],
+            replaced=head[12:14],
+            offset=head[14],
+            length=head[15],
+            name=os.fsdecode(data[name_at:name2_at]),
+            name2=os.fsdecode(data[name2_at:data_at]),
             data=data[data_at : data_at + data_size],
-        )  # fmt: skip
+        )
         at += size
 
 
@@ -157,8 +165,7 @@ class _Decoder:
     def __init__(self, start: Snapshot) -> None:
         self._nodes = list(start.nodes)
         self._numbers = {
-            identity: node.file
-            for identity, node in zip(start.identities, start.nodes, strict=True)
+            identity: node.file for identity, node in zip(start.identities, start.nodes, strict=True)
         }
         self._next = len(start.nodes)
         self._ops: list[Op] = []
@@ -171,9 +178,7 @@ class _Decoder:
             elif record.kind not in _NOTES.values():
                 self._ops.append(self._operation(record))
         self._warn_about_losses(raw)
-        return Trace(
-            initial=tuple(self._nodes), ops=tuple(self._ops), warnings=tuple(self._warnings)
-        )
+        return Trace(initial=tuple(self._nodes), ops=tuple(self._ops), warnings=tuple(self._warnings))
 
     def _warn(self, index: int, text: str) -> None:
         self._warnings.append(f"before operation {index}: {text}")
@@ -191,15 +196,21 @@ class _Decoder:
         kind: Kind = record.kind  # type: ignore[assignment]  # the notes have been sorted out
         parent = _NOBODY if record.flags & _NAMELESS else record.parent
         return Op(
-            index=record.index, kind=kind, file=self._object(record, kind),
-            parent=self._known(record, parent), name=record.name,
-            parent2=self._known(record, record.parent2), name2=record.name2,
-            replaced=self._known(record, record.replaced), offset=record.offset,
+            index=record.index,
+            kind=kind,
+            file=self._object(record, kind),
+            parent=self._known(record, parent),
+            name=record.name,
+            parent2=self._known(record, record.parent2),
+            name2=record.name2,
+            replaced=self._known(record, record.replaced),
+            offset=record.offset,
             length=0 if record.flags & _MOVED_IN else record.length,
             data=b"" if record.flags & _MOVED_IN else record.data,
-            keep_size=bool(record.flags & _KEEP_SIZE), durable=bool(record.flags & _DURABLE),
+            keep_size=bool(record.flags & _KEEP_SIZE),
+            durable=bool(record.flags & _DURABLE),
             pid=record.pid,
-        )  # fmt: skip
+        )
 
     def _object(self, record: Record, kind: Kind) -> int:
         if kind == "sync":
@@ -235,8 +246,7 @@ class _Decoder:
             return -1
         if identity not in self._numbers:
             self._warn(
-                record.index,
-                f"{record.kind} of a file that nobody was seen to make: inode {identity[1]}",
+                record.index, f"{record.kind} of a file that nobody was seen to make: inode {identity[1]}"
             )
             return self._nameless(identity, "file", b"")
         return self._numbers[identity]

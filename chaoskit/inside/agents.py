@@ -85,11 +85,7 @@ class World:
         wording = f" (attempt {self._life.number})" if self._life.workload["fickle"] else ""
         suffix = f"-{self._life.number}" if self._life.workload["fickle"] else ""
         note = {"note": f"as agreed{wording}"}
-        return {
-            "tool": said["tool"],
-            "args": {**said["args"], **note},
-            "id": f"call_{turn}{suffix}",
-        }
+        return {"tool": said["tool"], "args": {**said["args"], **note}, "id": f"call_{turn}{suffix}"}
 
 
 class Turns:
@@ -109,9 +105,7 @@ class Turns:
 def orphans(messages: Sequence[Message]) -> list[str]:
     """Calls without a result that are not the last thing said: providers refuse such a conversation."""
     answered = {message.get("call_id") for message in messages if message["role"] == "tool"}
-    return [
-        call for message in messages for call in message.get("calls", ()) if call not in answered
-    ]
+    return [call for message in messages for call in message.get("calls", ()) if call not in answered]
 
 
 def main(life: Life) -> None:

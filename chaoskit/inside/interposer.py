@@ -35,9 +35,7 @@ def _control_path(control: int | str | os.PathLike[str]) -> str:
     return os.fspath(control)
 
 
-def start(
-    watched_dir: str | os.PathLike[str] | None, control: int | str | os.PathLike[str]
-) -> None:
+def start(watched_dir: str | os.PathLike[str] | None, control: int | str | os.PathLike[str]) -> None:
     """From here on, operations below `watched_dir` (None: as the control file says) are seen.
 
     The process becomes the leader of its own process group, which is what a kill takes down.

@@ -47,9 +47,7 @@ class PointWatcher:
 
     def _fire(self, name: str, when: str) -> None:
         if when not in ("before", "after"):
-            raise ValueError(
-                f"the phase of persist point {name!r} is 'before' or 'after', not {when!r}"
-            )
+            raise ValueError(f"the phase of persist point {name!r} is 'before' or 'after', not {when!r}")
         nth = self._seen[name, when] = self._seen.get((name, when), 0) + 1
         self.position += 1
         os.write(self._trace_fd, f"{when}\t{name}\n".encode())

@@ -237,15 +237,22 @@ def state_of(session: str, n: int, size: int) -> dict[str, Any]:
 def items_of(session: str, n: int, size: int) -> list[dict[str, Any]]:
     """What one call appends: one to three items that belong together."""
     count = 1 + n % 3
-    return [{"n": n, "part": part, "of": count, "session": session, "size": size,
-             "text": _text(session, n + part, size)} for part in range(count)]  # fmt: skip
+    return [
+        {
+            "n": n,
+            "part": part,
+            "of": count,
+            "session": session,
+            "size": size,
+            "text": _text(session, n + part, size),
+        }
+        for part in range(count)
+    ]
 
 
 @lru_cache(maxsize=512)
 def _text(session: str, n: int, size: int) -> str:
-    letters = random.Random(f"{session}/{n}").choices(
-        "abcdefghijklmnopqrstuvwxyz ", k=min(size, 997)
-    )
+    letters = random.Random(f"{session}/{n}").choices("abcdefghijklmnopqrstuvwxyz ", k=min(size, 997))
     body = "".join(letters) * (size // max(1, len(letters)) + 1)
     # One character beyond Latin-1 makes four bytes of each: a large text is there for its size.
     odd = ODD[: size // 4] if size < PLAIN else ""

@@ -125,9 +125,7 @@ def why_not_fork(known: set[int]) -> str:
             with contextlib.suppress(OSError):  # the descriptor that listed the directory
                 place = str(Path(f"/proc/self/fd/{fd}").readlink())
                 if not place.startswith(("/dev/", "/proc/")):
-                    return (
-                        f"expected nothing open before a fork, found {place}: open it in the entry"
-                    )
+                    return f"expected nothing open before a fork, found {place}: open it in the entry"
     return ""
 
 

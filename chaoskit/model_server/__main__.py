@@ -45,10 +45,16 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m chaoskit.model_server", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="0, the default, takes a free one")
     parser.add_argument("--seed", type=int, default=0, help="decides which requests fail, and how")
-    parser.add_argument("--requests", type=int, default=1000, metavar="N",
-                        help="after N requests all are sound (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--misbehave", type=_kinds, metavar="KIND,...",
-                        help="instead of a seed: sound, " + ", ".join(KINDS))  # fmt: skip
+    parser.add_argument(
+        "--requests",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="after N requests all are sound (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--misbehave", type=_kinds, metavar="KIND,...", help="instead of a seed: sound, " + ", ".join(KINDS)
+    )
     return parser
 
 

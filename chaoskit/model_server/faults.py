@@ -9,9 +9,18 @@ from typing import Literal, get_args
 import msgspec
 
 Kind = Literal[
-    "rate_limit", "unavailable", "server_error", "bad_request", "unauthorized",
-    "timeout", "reset", "cut", "unfinished", "malformed", "slow",
-]  # fmt: skip
+    "rate_limit",
+    "unavailable",
+    "server_error",
+    "bad_request",
+    "unauthorized",
+    "timeout",
+    "reset",
+    "cut",
+    "unfinished",
+    "malformed",
+    "slow",
+]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 STATUS: dict[Kind, int] = {

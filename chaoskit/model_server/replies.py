@@ -39,11 +39,7 @@ def reply_to(body: Json, script: Script | None, number: int) -> Reply:
     content, calls = next_message(body["messages"], script)
     said = content + "".join(json.dumps(call["function"]) for call in calls)
     read, written = _tokens(json.dumps(body["messages"])), _tokens(said)
-    usage = {
-        "prompt_tokens": read,
-        "completion_tokens": written,
-        "total_tokens": read + written,
-    }
+    usage = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
     return Reply(f"chatcmpl-{number}", str(body.get("model", "")), content, tuple(calls), usage)
 
 
@@ -77,9 +73,7 @@ def whole(reply: Reply, *, finished: bool = True) -> bytes:
         message["tool_calls"] = list(reply.calls)
     reason = reply.finish_reason if finished else None
     choice = {"index": 0, "message": message, "finish_reason": reason, "logprobs": None}
-    return _encode(
-        _envelope(reply, "chat.completion") | {"choices": [choice], "usage": reply.usage}
-    )
+    return _encode(_envelope(reply, "chat.completion") | {"choices": [choice], "usage": reply.usage})
 
 
 def events(reply: Reply, *, with_usage: bool, finished: bool = True) -> list[bytes]:

@@ -47,9 +47,13 @@ class ModelServer:
     """`with` runs it in a thread, `async with` in the running loop. `url` is a client's base URL."""
 
     def __init__(
-        self, misbehaviours: Sequence[Misbehaviour | None] = (), *,
-        script: Script | None = None, port: int = 0, on_request: OnRequest | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        misbehaviours: Sequence[Misbehaviour | None] = (),
+        *,
+        script: Script | None = None,
+        port: int = 0,
+        on_request: OnRequest | None = None,
+    ) -> None:
         self._faults = iter(list(misbehaviours))
         self._script = script
         self._port = port
@@ -124,9 +128,7 @@ class ModelServer:
         if seen.refused is not None:
             await respond(connection, 400, replies.error(seen.refused, "invalid_request_error"))
             return
-        exchange = Exchange(
-            connection, seen.body, replies.reply_to(seen.body, self._script, seen.number)
-        )
+        exchange = Exchange(connection, seen.body, replies.reply_to(seen.body, self._script, seen.number))
         await exchange.carry_out(seen.fault)
 
     def _record(self, head: h11.Request, content: bytes) -> Seen:

@@ -25,19 +25,13 @@ def nothing_lost(history):
     for event in history.events:
         if isinstance(event, Ack):
             acknowledged.append(str(event.data["amount"]))
-        elif (
-            isinstance(event, Probe) and event.data["amounts"][: len(acknowledged)] != acknowledged
-        ):
-            yield Violation(
-                "lost", f"{acknowledged} were acknowledged, {event.data['amounts']} found"
-            )
+        elif isinstance(event, Probe) and event.data["amounts"][: len(acknowledged)] != acknowledged:
+            yield Violation("lost", f"{acknowledged} were acknowledged, {event.data['amounts']} found")
     if not acknowledged:
         raise NothingToJudge
 
 
-NOTHING_LOST = Invariant(
-    name="nothing-lost", summary="an acknowledged amount is there", check=nothing_lost
-)
+NOTHING_LOST = Invariant(name="nothing-lost", summary="an acknowledged amount is there", check=nothing_lost)
 SCENARIO = Scenario(
     name="ledger",
     summary="appends amounts to a file",

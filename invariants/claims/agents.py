@@ -106,9 +106,7 @@ def same_answer(history: History) -> Iterator[Violation]:
     if end is None or expected is None:
         raise NothingToJudge
     if end.data["answer"] != expected.data["answer"]:
-        yield Violation(
-            "other", f"answered {end.data['answer']!r} instead of {expected.data['answer']!r}"
-        )
+        yield Violation("other", f"answered {end.data['answer']!r} instead of {expected.data['answer']!r}")
 
 
 def model_once(history: History) -> Iterator[Violation]:
@@ -137,9 +135,7 @@ def no_orphan(history: History) -> Iterator[Violation]:
     for probe in asked:
         if probe.data["orphans"]:
             calls = ", ".join(probe.data["orphans"])
-            yield Violation(
-                "orphan", f"turn {probe.data['turn']} was asked with {calls} unanswered"
-            )
+            yield Violation("orphan", f"turn {probe.data['turn']} was asked with {calls} unanswered")
 
 
 def valid(history: History) -> Iterator[Violation]:

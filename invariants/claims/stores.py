@@ -12,16 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from chaoskit.model import (
-    Fail,
-    History,
-    Invariant,
-    Invoke,
-    NothingToJudge,
-    Probe,
-    Struck,
-    Violation,
-)
+from chaoskit.model import Fail, History, Invariant, Invoke, NothingToJudge, Probe, Struck, Violation
 from invariants.claims.looks import Look, looks
 
 
@@ -90,9 +81,7 @@ def _whole_groups(items: Iterable[list[int] | str]) -> Iterator[Violation]:
             parts[item[0], item[2]] += 1
     for (n, count), found in parts.items():
         if found % count:
-            yield Violation(
-                "half", f"of the {count} items of append {n}, {found % count} are there"
-            )
+            yield Violation("half", f"of the {count} items of append {n}, {found % count} are there")
 
 
 def _is_damaged(found: object) -> bool:
@@ -172,9 +161,7 @@ def continues(history: History) -> Iterator[Violation]:
         if (fail.life, fail.op) in asked and fail.life not in troubled:
             change = asked[fail.life, fail.op].args
             what = f"{change['do']} {change.get('n', '')}".strip()
-            yield Violation(
-                "refused", f"session {change['session']}: {what} after the crash: {fail.error}"
-            )
+            yield Violation("refused", f"session {change['session']}: {what} after the crash: {fail.error}")
 
 
 def idempotent(history: History) -> Iterator[Violation]:
@@ -188,8 +175,7 @@ def idempotent(history: History) -> Iterator[Violation]:
         for n in look.session.repeated:
             if counts[n] > 1:
                 yield Violation(
-                    "doubled",
-                    f"session {look.name}: save {n} was repeated, and is there {counts[n]} times",
+                    "doubled", f"session {look.name}: save {n} was repeated, and is there {counts[n]} times"
                 )
 
 
@@ -215,9 +201,7 @@ def fenced(history: History) -> Iterator[Violation]:
 
 
 def _saves(numbers: list[int]) -> str:
-    return (
-        f"save{'s' * (len(numbers) > 1)} {_short(numbers)} {'were' if len(numbers) > 1 else 'was'}"
-    )
+    return f"save{'s' * (len(numbers) > 1)} {_short(numbers)} {'were' if len(numbers) > 1 else 'was'}"
 
 
 def _short(numbers: list[int]) -> str:
@@ -251,11 +235,7 @@ PREFIX = _claim("prefix", "no gap, no other order, no duplicate", _on_sequences)
 LOADABLE = _claim("loadable", "opens and loads after any crash, with nobody's help", loadable)
 CONTINUES = _claim("continues", "new saves work after a crash", continues)
 ISOLATED = _claim("isolated", "sessions do not disturb each other", _on_every_look(isolated))
-IMMUTABLE = _claim(
-    "immutable", "older versions do not change", _on_every_look(immutable, "history")
-)
-CONSISTENT = _claim(
-    "consistent", "records that belong together agree", _on_every_look(consistent, "records")
-)
+IMMUTABLE = _claim("immutable", "older versions do not change", _on_every_look(immutable, "history"))
+CONSISTENT = _claim("consistent", "records that belong together agree", _on_every_look(consistent, "records"))
 IDEMPOTENT = _claim("idempotent", "repeating an interrupted save makes no double", idempotent)
 FENCED = _claim("fenced", "a paused old process cannot overwrite newer state", fenced)

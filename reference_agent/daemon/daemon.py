@@ -20,9 +20,13 @@ class Daemon:
     """`recover`, then `start`, then anything, then `close`."""
 
     def __init__(
-        self, store: DaemonStore, providers: Mapping[str, Provider], *, new_id: NewId,
+        self,
+        store: DaemonStore,
+        providers: Mapping[str, Provider],
+        *,
+        new_id: NewId,
         limits: Limits | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._limits = limits or Limits()
         self._new_id = new_id
         self._providers = providers
@@ -45,9 +49,7 @@ class Daemon:
         for agent in list(self.state.mailboxes):
             self._delivery.kick(agent)
 
-    async def spawn(
-        self, agent: str, *, parent: str | None = None, provider: str, model: str
-    ) -> AgentRecord:
+    async def spawn(self, agent: str, *, parent: str | None = None, provider: str, model: str) -> AgentRecord:
         """Below `parent`, or a root. An agent that is there already is there already."""
         checked_session(agent)
         if agent in self.state.parents:
@@ -66,13 +68,16 @@ class Daemon:
         return self.state.agents[agent]
 
     async def send(
-        self, receiver: str, content: str, *, sender: str = OUTSIDE, wants_reply: bool = False,
+        self,
+        receiver: str,
+        content: str,
+        *,
+        sender: str = OUTSIDE,
+        wants_reply: bool = False,
         message_id: str | None = None,
-    ) -> str:  # fmt: skip
+    ) -> str:
         """The id of the message. Whoever is not sure whether an id was accepted may send it again (D5)."""
-        message = Message(
-            message_id or self._new_id("message"), sender, receiver, content, wants_reply
-        )
+        message = Message(message_id or self._new_id("message"), sender, receiver, content, wants_reply)
         await self._journal.write(Enqueued(message), lambda: self._is_new(message))
         self._delivery.kick(receiver)
         return message.message_id
@@ -85,9 +90,7 @@ class Daemon:
         self, receiver: str, content: str, *, sender: str = OUTSIDE, message_id: str | None = None
     ) -> str:
         """A synchronous send: the reply, which the sender has in its history by then."""
-        asked = await self.send(
-            receiver, content, sender=sender, wants_reply=True, message_id=message_id
-        )
+        asked = await self.send(receiver, content, sender=sender, wants_reply=True, message_id=message_id)
         return await self.reply_to(asked)
 
     def _is_new(self, message: Message) -> bool:

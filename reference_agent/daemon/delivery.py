@@ -68,19 +68,14 @@ class Delivery:
         while (found := self._reply(message_id, answer)) is None:
             news = asyncio.get_running_loop().create_future()
             self._waiting[answer].append(news)
-            for each in (
-                message_id,
-                answer,
-            ):  # a worker that an error stopped tries again, or says so
+            for each in (message_id, answer):  # a worker that an error stopped tries again, or says so
                 if each in self._journal.state.undelivered:
                     self.kick(self._journal.state.undelivered[each].receiver)
             await news
         reply, outcome = found
         if outcome is None:
             state = self._journal.state
-            await self._journal.write(
-                Settled(answer, DELIVERED), lambda: answer in state.undelivered
-            )
+            await self._journal.write(Settled(answer, DELIVERED), lambda: answer in state.undelivered)
         elif outcome != DELIVERED:
             raise NotAnswered(f"{reply.receiver} cannot be told: {outcome}")
         if reply.failed:

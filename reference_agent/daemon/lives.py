@@ -13,15 +13,7 @@ from collections.abc import Mapping
 from reference_agent.daemon import tree
 from reference_agent.daemon.journal import Journal, Refused
 from reference_agent.daemon.provider import Provider, ProviderSession
-from reference_agent.daemon.records import (
-    AgentRecord,
-    Linked,
-    Recorded,
-    Removed,
-    Resumed,
-    Stopped,
-    Suspended,
-)
+from reference_agent.daemon.records import AgentRecord, Linked, Recorded, Removed, Resumed, Stopped, Suspended
 from reference_agent.points import persisting
 
 
@@ -83,9 +75,7 @@ class Lives:
         self._runs(agent)
         record = self._journal.state.agents[agent]
         try:
-            session = await self._providers[record.provider].restore(
-                agent, record.model, record.blob
-            )
+            session = await self._providers[record.provider].restore(agent, record.model, record.blob)
         except Exception as error:
             raise AgentFailed(f"{agent} could not be restored: {error}") from error
         try:

@@ -61,8 +61,12 @@ def closing(state: State, message: Message, fate: Fate) -> Enqueued | Settled:
     answer = reply_id(message.message_id)
     if message.wants_reply and not state.knows(answer):
         reply = Message(
-            answer, message.receiver, message.sender, fate.said,
-            reply_to=message.message_id, failed=fate.is_failure,
-        )  # fmt: skip
+            answer,
+            message.receiver,
+            message.sender,
+            fate.said,
+            reply_to=message.message_id,
+            failed=fate.is_failure,
+        )
         return Enqueued(reply)
     return Settled(message.message_id, fate.outcome)

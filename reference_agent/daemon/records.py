@@ -106,9 +106,18 @@ class Remembered(Change, frozen=True, tag="message.remembered"):
 
 
 Simple = (
-    Recorded | Removed | Linked | TurnSaved | Suspended | Resumed | Stopped | Enqueued | Tried | Settled
+    Recorded
+    | Removed
+    | Linked
+    | TurnSaved
+    | Suspended
+    | Resumed
+    | Stopped
+    | Enqueued
+    | Tried
+    | Settled
     | Remembered
-)  # fmt: skip
+)
 
 
 class Snapshot(Change, frozen=True, tag="snapshot"):

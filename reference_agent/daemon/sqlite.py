@@ -81,9 +81,7 @@ class _Database(Database):
     async def _migrate(self, path: Path) -> None:
         (version,) = await self.one("PRAGMA user_version")
         if version > VERSION:
-            raise NewerStore(
-                f"{path} has version {version}, and this release knows {VERSION}: upgrade it"
-            )
+            raise NewerStore(f"{path} has version {version}, and this release knows {VERSION}: upgrade it")
         if version < VERSION:
             with persisting("schema.migrate"):
                 async with self.transaction():
@@ -146,8 +144,13 @@ def statement_of(change: AnyChange) -> tuple[Any, ...]:  # noqa: PLR0911 - one f
         case records.Linked(agent, parent):
             return "INSERT INTO links (child, parent) VALUES (?, ?)", agent, parent
         case records.TurnSaved(agent, blob, message_id, reply):
-            return ("UPDATE agents SET blob = ?, handled = ?, reply = ? WHERE agent_id = ?",
-                    blob, message_id, reply, agent)  # fmt: skip
+            return (
+                "UPDATE agents SET blob = ?, handled = ?, reply = ? WHERE agent_id = ?",
+                blob,
+                message_id,
+                reply,
+                agent,
+            )
         case records.Suspended(agent, blob):
             return "UPDATE agents SET state = 'SUSPENDED', blob = ? WHERE agent_id = ?", blob, agent
         case records.Resumed(agent):
@@ -157,8 +160,10 @@ def statement_of(change: AnyChange) -> tuple[Any, ...]:  # noqa: PLR0911 - one f
             named = msgspec.json.encode(agents).decode()
             return f"UPDATE agents SET state = 'STOPPED' WHERE {within}", named
         case records.Enqueued(message):
-            return (f"INSERT INTO messages ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                    *msgspec.structs.astuple(message))  # fmt: skip
+            return (
+                f"INSERT INTO messages ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                *msgspec.structs.astuple(message),
+            )
         case records.Tried(message_id, tries):
             return "UPDATE messages SET tries = ? WHERE message_id = ?", tries, message_id
         case records.Settled(message_id, outcome):

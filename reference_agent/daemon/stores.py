@@ -34,9 +34,13 @@ class DaemonStore(Protocol):
 
 @asynccontextmanager
 async def opened_store(
-    directory: Path, kind: StoreKind, *, clock: Clock, connect: Connect = aiosqlite.connect,
+    directory: Path,
+    kind: StoreKind,
+    *,
+    clock: Clock,
+    connect: Connect = aiosqlite.connect,
     segment: int = SEGMENT,
-) -> AsyncIterator[DaemonStore]:  # fmt: skip
+) -> AsyncIterator[DaemonStore]:
     """Of one process at a time; the second is refused (SessionBusy). `segment`: lines, on files."""
     lock = SessionLock(directory / "daemon.lock")
     try:

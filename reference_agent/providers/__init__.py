@@ -5,13 +5,6 @@
 imported here but `base`: a process that plays a script never pays for an HTTP client.
 """
 
-from reference_agent.providers.base import (
-    Answer,
-    ModelError,
-    Provider,
-    TextDelta,
-    ToolSpec,
-    Usage,
-)
+from reference_agent.providers.base import Answer, ModelError, Provider, TextDelta, ToolSpec, Usage
 
 __all__ = ["Answer", "ModelError", "Provider", "TextDelta", "ToolSpec", "Usage"]

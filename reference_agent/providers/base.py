@@ -56,9 +56,8 @@ class ModelError(Exception):
     """No answer. `retryable` says whether asking again can help, `retry_after` when, in seconds."""
 
     def __init__(
-        self, message: str, *,
-        retryable: bool, retry_after: float | None = None, status: int | None = None,
-    ) -> None:  # fmt: skip
+        self, message: str, *, retryable: bool, retry_after: float | None = None, status: int | None = None
+    ) -> None:
         super().__init__(message)
         self.retryable = retryable
         self.retry_after = retry_after

@@ -61,10 +61,15 @@ class OpenAIProvider:
     name = "openai"
 
     def __init__(
-        self, *, base_url: str, model: str, api_key: str | None = None,
-        timeouts: Timeouts | None = None, options: Mapping[str, Any] | None = None,
+        self,
+        *,
+        base_url: str,
+        model: str,
+        api_key: str | None = None,
+        timeouts: Timeouts | None = None,
+        options: Mapping[str, Any] | None = None,
         clock: Clock = system_clock,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.model = model
         self._url = _checked_url(base_url) + "/chat/completions"
         self._key = Secret(api_key)
@@ -117,17 +122,11 @@ class OpenAIProvider:
         yield answer
 
     def _body(
-        self,
-        conversation: Sequence[Message],
-        system: str,
-        tools: Sequence[ToolSpec],
-        *,
-        stream: bool,
+        self, conversation: Sequence[Message], system: str, tools: Sequence[ToolSpec], *, stream: bool
     ) -> wire.Json:
         return wire.request_body(
-            self.model, conversation,
-            system=system, tools=tools, stream=stream, options=self._options,
-        )  # fmt: skip
+            self.model, conversation, system=system, tools=tools, stream=stream, options=self._options
+        )
 
     def _deadline(self) -> float:
         self._opened_client()  # the first time takes long, and is not the service's time
@@ -184,9 +183,7 @@ class OpenAIProvider:
 
     def _scrubbed(self, error: ModelError) -> ModelError:
         text = self._key.scrub(str(error))
-        return ModelError(
-            text, retryable=error.retryable, retry_after=error.retry_after, status=error.status
-        )
+        return ModelError(text, retryable=error.retryable, retry_after=error.retry_after, status=error.status)
 
     def _no_answer(self, found: str, *, retryable: bool = True) -> ModelError:
         text = f"expected an answer from {self._url}, found {self._key.scrub(found)}"
@@ -205,9 +202,7 @@ class OpenAIProvider:
         return ModelError(
             f"expected status 200 from {self._url}, found {status}: {self._reason(status, content)}",
             retryable=retryable,
-            retry_after=self._retry_after(response.headers.get("Retry-After"))
-            if retryable
-            else None,
+            retry_after=self._retry_after(response.headers.get("Retry-After")) if retryable else None,
             status=status,
         )
 
@@ -237,8 +232,7 @@ class Secret:
         key = (key or "").strip()  # read from a file, it ends with a line break
         if not key.isascii() or not key.isprintable() or " " in key:
             raise ValueError(
-                "expected an API key of printable ASCII characters without spaces, found others"
-                " (not shown)"
+                "expected an API key of printable ASCII characters without spaces, found others (not shown)"
             )
         self._key = key
 

@@ -14,14 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from reference_agent.messages import Message, Role, ToolCall
-from reference_agent.providers.base import (
-    Answer,
-    ModelError,
-    ToolSpec,
-    Usage,
-    can_pass,
-    estimated_tokens,
-)
+from reference_agent.providers.base import Answer, ModelError, ToolSpec, Usage, can_pass, estimated_tokens
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -100,10 +93,7 @@ def from_wire(plain: Json) -> Message:
 
 def _call_from_wire(call: WireCall) -> ToolCall:
     if not call.id or not call.function.name:
-        raise malformed(
-            "a tool call with an id and a name",
-            f"id {call.id!r}, name {call.function.name!r}",
-        )
+        raise malformed("a tool call with an id and a name", f"id {call.id!r}, name {call.function.name!r}")
     # A tool without parameters is called with nothing at all by some services.
     return ToolCall(call.id, call.function.name, _arguments(call.function.arguments or "{}"))
 
@@ -116,18 +106,19 @@ def _arguments(text: str) -> dict[str, Any]:
 
 
 def tool_to_wire(tool: ToolSpec) -> Json:
-    function = {
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": tool.parameters,
-    }
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
     return {"type": "function", "function": function}
 
 
 def request_body(
-    model: str, conversation: Sequence[Message], *,
-    system: str, tools: Sequence[ToolSpec], stream: bool, options: Mapping[str, Any],
-) -> Json:  # fmt: skip
+    model: str,
+    conversation: Sequence[Message],
+    *,
+    system: str,
+    tools: Sequence[ToolSpec],
+    stream: bool,
+    options: Mapping[str, Any],
+) -> Json:
     body: Json = {**options, "model": model}
     prompt = [{"role": "system", "content": system}] if system else []
     body["messages"] = prompt + [to_wire(message) for message in conversation]
@@ -184,9 +175,7 @@ class Assembly:
             raise malformed("a fragment of a tool call with its index", f"id {fragment.id!r}")
         call = self._calls.setdefault(fragment.index, WireCall(WireFunction(arguments="")))
         if call.id and fragment.id and call.id != fragment.id:
-            raise malformed(
-                f"one id for the tool call at {fragment.index}", f"also {fragment.id!r}"
-            )
+            raise malformed(f"one id for the tool call at {fragment.index}", f"also {fragment.id!r}")
         call.id = call.id or fragment.id
         call.function.name = call.function.name or fragment.function.name
         call.function.arguments = f"{call.function.arguments}{fragment.function.arguments or ''}"

@@ -82,9 +82,14 @@ class ScriptedProvider:
     name = "scripted"
 
     def __init__(
-        self, script: Script, *, model: str = "scripted-1", fickle: str | None = None,
-        failures: Failures | None = None, count: CountAsks | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        script: Script,
+        *,
+        model: str = "scripted-1",
+        fickle: str | None = None,
+        failures: Failures | None = None,
+        count: CountAsks | None = None,
+    ) -> None:
         self.model = model
         self._script = script
         self._fickle = fickle
@@ -122,9 +127,7 @@ class ScriptedProvider:
             return None
         return failures[asked_before].with_traceback(None)
 
-    def _answer(
-        self, conversation: Sequence[Message], system: str, tools: Sequence[ToolSpec]
-    ) -> Answer:
+    def _answer(self, conversation: Sequence[Message], system: str, tools: Sequence[ToolSpec]) -> Answer:
         place = self._place(conversation)
         message = place.message()
         if self._fickle is not None:
@@ -156,9 +159,7 @@ class ScriptedProvider:
         return Message("assistant", f"{chance.choice(INTENTS)} ({mark})", tuple(calls))
 
 
-def reordered(
-    args: Mapping[str, Any], chance: random.Random, noise: str | None, mark: str
-) -> dict[str, Any]:
+def reordered(args: Mapping[str, Any], chance: random.Random, noise: str | None, mark: str) -> dict[str, Any]:
     changed: dict[str, Any] = shuffled(args, chance)
     return changed if noise is None else {noise: f"noise {mark}", **changed}
 
@@ -207,9 +208,7 @@ def failures_from(plain: Mapping[int | str, Sequence[Mapping[str, Any]]]) -> Fai
 
     Without a status it is a broken connection, which is always worth another try.
     """
-    return {
-        int(turn): [failure_from(each) for each in failures] for turn, failures in plain.items()
-    }
+    return {int(turn): [failure_from(each) for each in failures] for turn, failures in plain.items()}
 
 
 def failure_from(plain: Mapping[str, Any]) -> ModelError:

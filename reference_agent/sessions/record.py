@@ -77,7 +77,7 @@ class SessionRecord:
 
     def __exit__(
         self, _type: type[BaseException] | None, _error: BaseException | None, _tb: TracebackType | None
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.close()
 
     @property

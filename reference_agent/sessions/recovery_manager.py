@@ -112,9 +112,7 @@ def _resumption(snapshot: SessionSnapshot, tokens: Tokens) -> Line | None:
     return "run.resumed", {"run_id": run.run_id}
 
 
-def _interruption(
-    snapshot: SessionSnapshot, tokens: Tokens, boot_id: str, now: float
-) -> Line | None:
+def _interruption(snapshot: SessionSnapshot, tokens: Tokens, boot_id: str, now: float) -> Line | None:
     run = snapshot.run
     if run is None or run.end is not None:
         return None

@@ -17,7 +17,7 @@ from reference_agent.sessions.token_index import Token, Tokens
 
 Code = Literal[
     "malformed", "unknown", "wrong_secret", "wrong_run", "wrong_wait", "expired", "consumed", "revoked"
-]  # fmt: skip
+]
 TEXT = re.compile(r"([A-Za-z0-9_-]{1,100})\.([A-Za-z0-9_-]{1,200})")
 
 
@@ -58,9 +58,7 @@ def check_scope(token: Token, run_id: str | None, wait_kind: str | None) -> None
     if run_id not in (None, token.run_id):
         raise TokenRefused("wrong_run", f"{token.token_id}: for {token.run_id}, not {run_id}")
     if wait_kind not in (None, token.wait_kind):
-        raise TokenRefused(
-            "wrong_wait", f"{token.token_id}: for {token.wait_kind}, not {wait_kind}"
-        )
+        raise TokenRefused("wrong_wait", f"{token.token_id}: for {token.wait_kind}, not {wait_kind}")
 
 
 def check_usable(token: Token, snapshot: SessionSnapshot, now: float) -> None:

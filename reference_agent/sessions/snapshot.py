@@ -84,19 +84,12 @@ class SessionSnapshot(msgspec.Struct, frozen=True):
 def fold(snapshot: SessionSnapshot, event: Event) -> SessionSnapshot:
     """What the snapshot is after this event."""
     ts = _text(event, "ts") or snapshot.updated_at
-    snapshot = replace(
-        snapshot,
-        last_seq=event["seq"],
-        updated_at=ts,
-        created_at=snapshot.created_at or ts,
-    )
+    snapshot = replace(snapshot, last_seq=event["seq"], updated_at=ts, created_at=snapshot.created_at or ts)
     match event.get("kind"):
         case "session.created":
             return _created(snapshot, event)
         case "run.started" if run_id := _text(event, "run_id"):
-            run = RunBlock(
-                run_id, _text(event, "boot_id"), ts, request_id=_text(event, "request_id")
-            )
+            run = RunBlock(run_id, _text(event, "boot_id"), ts, request_id=_text(event, "request_id"))
             recovery = replace(_recovery(snapshot), interruption=None)
             return replace(snapshot, run=run, recovery=recovery)
         case "boot.seen":

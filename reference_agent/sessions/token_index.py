@@ -51,8 +51,9 @@ def fold_tokens(tokens: Tokens, event: Event) -> Tokens:
         return tokens
     match kind:
         case "token.consumed":
-            changed = replace(token, state="consumed", request_id=event.get("request_id"),
-                              result=event.get("result"))  # fmt: skip
+            changed = replace(
+                token, state="consumed", request_id=event.get("request_id"), result=event.get("result")
+            )
         case "token.revoked":
             changed = replace(token, state="revoked", reason=event.get("reason"))
         case "token.expired":

@@ -23,22 +23,23 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reference_agent.ids import Clock, NewId, random_id
-from reference_agent.sessions.refusals import (
-    TokenRefused,
-    check_scope,
-    check_usable,
-    find,
-    hashed,
-    wait_of,
-)
+from reference_agent.sessions.refusals import TokenRefused, check_scope, check_usable, find, hashed, wait_of
 from reference_agent.sessions.times import has_passed, stamp
 from reference_agent.sessions.token_index import Token, TokenIndex, Tokens, TokenState, fold_tokens
 
 if TYPE_CHECKING:
     from reference_agent.sessions.record import SessionRecord
 
-__all__ = ["Consumed", "Token", "TokenIndex", "TokenRefused", "TokenService", "TokenState", "Tokens",
-           "fold_tokens"]  # fmt: skip
+__all__ = [
+    "Consumed",
+    "Token",
+    "TokenIndex",
+    "TokenRefused",
+    "TokenService",
+    "TokenState",
+    "Tokens",
+    "fold_tokens",
+]
 
 ROTATED = "rotated"
 
@@ -55,9 +56,12 @@ def _new_secret() -> str:
 
 class TokenService:
     def __init__(
-        self, record: SessionRecord, clock: Clock, new_secret: Callable[[], str] = _new_secret,
+        self,
+        record: SessionRecord,
+        clock: Clock,
+        new_secret: Callable[[], str] = _new_secret,
         new_id: NewId = random_id,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._record = record
         self._clock = clock
         self._new_secret = new_secret
@@ -75,9 +79,14 @@ class TokenService:
         return token
 
     def consume(
-        self, text: str, request_id: str, result: Any, *, run_id: str | None = None,
+        self,
+        text: str,
+        request_id: str,
+        result: Any,
+        *,
+        run_id: str | None = None,
         wait_kind: str | None = None,
-    ) -> Consumed:  # fmt: skip
+    ) -> Consumed:
         """Resume the wait, once. The same request is given the same answer, whatever came after."""
         token = self._find(text, run_id, wait_kind)
         first = token.state != "consumed" or token.request_id != request_id
@@ -108,9 +117,13 @@ class TokenService:
         if new is None or new == token_id:
             new = self._new_id("rt")
             self._record.append(
-                "run.waiting", run_id=run.run_id, wait_kind=wait.kind, resume_token_id=new,
-                deadline_at=wait.deadline_at, call_id=wait.call_id,
-            )  # fmt: skip
+                "run.waiting",
+                run_id=run.run_id,
+                wait_kind=wait.kind,
+                resume_token_id=new,
+                deadline_at=wait.deadline_at,
+                call_id=wait.call_id,
+            )
         elif new in self._record.tokens:
             return self.rotate(new)  # it was rotated before, and the answer did not arrive
         return self._mint(new, token.run_id, token.wait_kind, token.call_id, token.expires_at)
@@ -118,21 +131,30 @@ class TokenService:
     def expire_due(self) -> list[str]:
         """Tokens whose time has come get their line; the answer is their ids."""
         now = self._clock()
-        due = [token.token_id for token in self._record.tokens.values()
-               if token.state == "active" and has_passed(token.expires_at, now)]  # fmt: skip
+        due = [
+            token.token_id
+            for token in self._record.tokens.values()
+            if token.state == "active" and has_passed(token.expires_at, now)
+        ]
         for token_id in due:
             self._record.append("token.expired", token_id=token_id)
         return due
 
     def _mint(
         self, token_id: str, run_id: str, wait_kind: str, call_id: str | None, expires_at: str | None
-    ) -> str:  # fmt: skip
+    ) -> str:
         assert token_id not in self._record.tokens, f"{token_id} was given before"
         secret = self._new_secret()
         self._record.append(
-            "token.minted", token_id=token_id, hash=hashed(secret), session_id=self._record.session,
-            run_id=run_id, wait_kind=wait_kind, call_id=call_id, expires_at=expires_at,
-        )  # fmt: skip
+            "token.minted",
+            token_id=token_id,
+            hash=hashed(secret),
+            session_id=self._record.session,
+            run_id=run_id,
+            wait_kind=wait_kind,
+            call_id=call_id,
+            expires_at=expires_at,
+        )
         return f"{token_id}.{secret}"
 
     def _resume(self, token_id: str) -> None:

@@ -15,21 +15,23 @@ from reference_agent.ids import Clock, system_clock
 from reference_agent.log import EventLog
 from reference_agent.messages import StoredMessage
 from reference_agent.store.database import Connect
-from reference_agent.store.files import (
-    SUFFIX,
-    FilesStore,
-    folded,
-    read_fold,
-    read_folds,
-    unfinished,
-)
+from reference_agent.store.files import SUFFIX, FilesStore, folded, read_fold, read_folds, unfinished
 from reference_agent.store.lines import SessionCreated
 from reference_agent.store.protocol import SessionStore
 from reference_agent.store.records import Request
 from reference_agent.store.sqlite import SqliteStore
 
-__all__ = ["STORES", "SessionStore", "StoreKind", "Stored", "WrongStore", "open_log", "open_store",
-           "read_session", "read_sessions"]  # fmt: skip
+__all__ = [
+    "STORES",
+    "SessionStore",
+    "StoreKind",
+    "Stored",
+    "WrongStore",
+    "open_log",
+    "open_store",
+    "read_session",
+    "read_sessions",
+]
 
 StoreKind = Literal["sqlite", "files"]
 STORES: tuple[StoreKind, ...] = ("sqlite", "files")
@@ -60,9 +62,7 @@ async def open_store(
     lives = "files" if SessionCreated.__struct_config__.tag in kinds else "sqlite"
     has_begun = lives == "files" or "run.started" in kinds  # other lines say nothing of a store
     if has_begun and lives != kind:
-        raise WrongStore(
-            f"session {session} is in the store {lives}: it cannot be opened in {kind}"
-        )
+        raise WrongStore(f"session {session} is in the store {lives}: it cannot be opened in {kind}")
     if kind == "files":
         return FilesStore(log, agent)
     return await SqliteStore.open(log.path.parent / DATABASE, session, agent, clock, connect)

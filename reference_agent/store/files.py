@@ -59,10 +59,15 @@ class FilesStore:
     async def create_session(self, model: str, provider: str, scratchpad: str) -> None:
         if self._fold.session is None:
             home, pad = self._log.path.parent, Path(scratchpad)
-            self._write("session.create", lines.SessionCreated(
-                agent_id=self._agent, model=model, provider=provider,
-                scratchpad=str(pad.relative_to(home) if pad.is_relative_to(home) else pad),
-            ))  # fmt: skip
+            self._write(
+                "session.create",
+                lines.SessionCreated(
+                    agent_id=self._agent,
+                    model=model,
+                    provider=provider,
+                    scratchpad=str(pad.relative_to(home) if pad.is_relative_to(home) else pad),
+                ),
+            )
 
     async def scratchpad(self) -> str | None:
         known = self._fold.session
@@ -74,15 +79,21 @@ class FilesStore:
         return self._fold.requests.get(request_id)
 
     async def start_run(self, run: Run, request: Request) -> None:
-        self._write("run.start", lines.RequestAccepted(
-            request_id=request.request_id, content=request.content, first_turn=request.first_turn,
-            run_id=run.run_id, boot_id=run.boot_id,
-        ))  # fmt: skip
+        self._write(
+            "run.start",
+            lines.RequestAccepted(
+                request_id=request.request_id,
+                content=request.content,
+                first_turn=request.first_turn,
+                run_id=run.run_id,
+                boot_id=run.boot_id,
+            ),
+        )
 
     async def complete_run(self, run: Run, answer: str) -> None:
-        self._write("run.complete", lines.RequestAnswered(
-            request_id=run.request_id, run_id=run.run_id, answer=answer
-        ))  # fmt: skip
+        self._write(
+            "run.complete", lines.RequestAnswered(request_id=run.request_id, run_id=run.run_id, answer=answer)
+        )
 
     async def end_run(self, run: Run, status: RunStatus, reason: str) -> None:
         self._write("run.end", lines.RunEnded(run_id=run.run_id, status=status, reason=reason))
@@ -100,11 +111,19 @@ class FilesStore:
 
     async def add_message(self, message: Message, turn: int) -> None:
         said: Any = lines.SAID[message.role]
-        self._write(f"message.{message.role}", said(
-            message_id=name_of(self._log.next_seq), content=message.content, turn=turn,
-            calls=message.calls, call_id=message.call_id, tool=message.tool,
-            is_error=message.is_error, reasoning=message.reasoning,
-        ))  # fmt: skip
+        self._write(
+            f"message.{message.role}",
+            said(
+                message_id=name_of(self._log.next_seq),
+                content=message.content,
+                turn=turn,
+                calls=message.calls,
+                call_id=message.call_id,
+                tool=message.tool,
+                is_error=message.is_error,
+                reasoning=message.reasoning,
+            ),
+        )
 
     async def roll_back_to(self, last_msg_id: int) -> None:
         if self._fold.messages and self._fold.messages[-1].id > last_msg_id:
@@ -114,11 +133,18 @@ class FilesStore:
     async def write_checkpoint(self, turn: int, plan: Plan | None, budget: Budget) -> int:
         digest = encoded_plan(plan)[0] if plan is not None else None
         version = max(self._fold.checkpoints, default=0) + 1
-        self._write("checkpoint.write", lines.CheckpointWritten(
-            version=version, turn=turn, last_message_id=name_of(self._fold.messages[-1].id),
-            spent_tokens=budget.spent_tokens, limit_tokens=budget.limit_tokens, plan=digest,
-            plan_content=None if digest in self._fold.plans else plan,
-        ))  # fmt: skip
+        self._write(
+            "checkpoint.write",
+            lines.CheckpointWritten(
+                version=version,
+                turn=turn,
+                last_message_id=name_of(self._fold.messages[-1].id),
+                spent_tokens=budget.spent_tokens,
+                limit_tokens=budget.limit_tokens,
+                plan=digest,
+                plan_content=None if digest in self._fold.plans else plan,
+            ),
+        )
         return version
 
     async def latest_checkpoint(self) -> StoredCheckpoint | None:
@@ -143,18 +169,20 @@ class FilesStore:
         return copy.deepcopy(self._fold.decisions.get(turn))
 
     async def record_decision(self, turn: int, message: Message, usage: Usage) -> None:
-        self._write("decision.record", lines.DecisionRecorded(
-            turn=turn, message=message, input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-        ))  # fmt: skip
+        self._write(
+            "decision.record",
+            lines.DecisionRecorded(
+                turn=turn, message=message, input_tokens=usage.input_tokens, output_tokens=usage.output_tokens
+            ),
+        )
 
     async def spent_tokens(self) -> int:
         return self._fold.spent_tokens
 
     async def add_error(self, turn: int, context: str, message: str, attempt: int) -> None:
-        self._write("error.record", lines.ErrorRecorded(
-            turn=turn, context=context, message=message, attempt=attempt
-        ))  # fmt: skip
+        self._write(
+            "error.record", lines.ErrorRecorded(turn=turn, context=context, message=message, attempt=attempt)
+        )
 
     async def errors(self, turn: int | None = None) -> list[StoredError]:
         return [error for error in self._fold.errors if turn is None or error.turn == turn]
@@ -184,16 +212,15 @@ class FilesStore:
         self._write("call.issue", issued)
 
     async def finish_call(self, call_id: str, status: CallStatus, result: str) -> None:
-        self._write(
-            "call.finish", lines.CallFinished(call_id=call_id, status=status, result=result)
-        )
+        self._write("call.finish", lines.CallFinished(call_id=call_id, status=status, result=result))
 
-    async def record_reading(
-        self, call: ToolCall, key: str, status: CallStatus, result: str
-    ) -> None:
-        self._write("call.read", lines.CallRead(
-            call_id=call.id, tool=call.name, args=call.args, key=key, status=status, result=result
-        ))  # fmt: skip
+    async def record_reading(self, call: ToolCall, key: str, status: CallStatus, result: str) -> None:
+        self._write(
+            "call.read",
+            lines.CallRead(
+                call_id=call.id, tool=call.name, args=call.args, key=key, status=status, result=result
+            ),
+        )
 
 
 def folded(events: Iterable[dict[str, Any]], path: Path) -> Fold:

@@ -8,14 +8,7 @@ import msgspec
 
 from reference_agent.messages import Budget, Message, Plan, StoredMessage
 from reference_agent.store import lines
-from reference_agent.store.records import (
-    RecordedCall,
-    Request,
-    Run,
-    RunStatus,
-    StoredCheckpoint,
-    StoredError,
-)
+from reference_agent.store.records import RecordedCall, Request, Run, RunStatus, StoredCheckpoint, StoredError
 
 
 class Fold:
@@ -55,9 +48,14 @@ class Fold:
 
     def _add_message(self, line: lines.Said, seq: int, ts: str) -> None:
         message = Message(
-            lines.ROLES[type(line)], line.content, line.calls, line.call_id, line.tool,
-            line.is_error, line.reasoning,
-        )  # fmt: skip
+            lines.ROLES[type(line)],
+            line.content,
+            line.calls,
+            line.call_id,
+            line.tool,
+            line.is_error,
+            line.reasoning,
+        )
         created = int(datetime.fromisoformat(ts).timestamp())
         self.messages.append(StoredMessage(seq, line.turn, created, message))
 
@@ -65,13 +63,14 @@ class Fold:
         if line.plan is not None and line.plan_content is not None:
             self.plans[line.plan] = line.plan_content
         self.checkpoints[line.version] = StoredCheckpoint(
-            line.turn, line.version, number_of(line.last_message_id), line.plan,
+            line.turn,
+            line.version,
+            number_of(line.last_message_id),
+            line.plan,
             Budget(line.spent_tokens, line.limit_tokens),
-        )  # fmt: skip
+        )
 
-    def _add_run(
-        self, line: lines.RequestAccepted | lines.RequestAnswered | lines.RunEnded
-    ) -> None:
+    def _add_run(self, line: lines.RequestAccepted | lines.RequestAnswered | lines.RunEnded) -> None:
         if isinstance(line, lines.RequestAccepted):
             fresh = Request(line.request_id, line.content, line.first_turn)
             known = self.requests.get(line.request_id, fresh)
@@ -97,9 +96,7 @@ class Fold:
         result = line.result if isinstance(line, lines.CallRead) else None
         status = line.status if isinstance(line, lines.CallRead) else "issued"
         self.calls.pop(line.call_id, None)  # in the order of the last time it was begun
-        self.calls[line.call_id] = RecordedCall(
-            line.call_id, line.tool, line.args, line.key, status, result
-        )
+        self.calls[line.call_id] = RecordedCall(line.call_id, line.tool, line.args, line.key, status, result)
 
 
 def name_of(message: int) -> str:

@@ -135,8 +135,19 @@ class CallRead(Line, tag="call.read"):
 
 
 AnyLine = (
-    SessionCreated | RequestAccepted | RequestAnswered | RunEnded | UserSaid | AssistantSaid | ToolSaid
-    | RolledBack | CheckpointWritten | DecisionRecorded | ErrorRecorded | CallIssued | CallFinished
+    SessionCreated
+    | RequestAccepted
+    | RequestAnswered
+    | RunEnded
+    | UserSaid
+    | AssistantSaid
+    | ToolSaid
+    | RolledBack
+    | CheckpointWritten
+    | DecisionRecorded
+    | ErrorRecorded
+    | CallIssued
+    | CallFinished
     | CallRead
-)  # fmt: skip
+)
 KINDS = frozenset(line.__struct_config__.tag for line in AnyLine.__args__)

@@ -100,7 +100,5 @@ class SessionStore(Protocol):
 
     async def finish_call(self, call_id: str, status: CallStatus, result: str) -> None: ...
 
-    async def record_reading(
-        self, call: ToolCall, key: str, status: CallStatus, result: str
-    ) -> None:
+    async def record_reading(self, call: ToolCall, key: str, status: CallStatus, result: str) -> None:
         """A call that only read: its result, so that what follows rests on the same facts."""

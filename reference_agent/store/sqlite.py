@@ -10,14 +10,7 @@ import aiosqlite
 import msgspec
 
 from reference_agent.ids import Clock
-from reference_agent.messages import (
-    Budget,
-    Message,
-    Plan,
-    Reasoning,
-    StoredMessage,
-    ToolCall,
-)
+from reference_agent.messages import Budget, Message, Plan, Reasoning, StoredMessage, ToolCall
 from reference_agent.points import persisting
 from reference_agent.providers.base import Usage
 from reference_agent.store.database import Connect, Database
@@ -50,12 +43,7 @@ class SqliteStore:
 
     @classmethod
     async def open(
-        cls,
-        path: Path,
-        session: str,
-        agent: str,
-        clock: Clock,
-        connect: Connect = aiosqlite.connect,
+        cls, path: Path, session: str, agent: str, clock: Clock, connect: Connect = aiosqlite.connect
     ) -> SqliteStore:
         return cls(await Database.open(path, connect), session, agent, clock)
 
@@ -72,16 +60,20 @@ class SqliteStore:
         known = await self._db.one("SELECT scratchpad FROM sessions WHERE id = ?", self._session)
         if known and known[0] is None:  # from an older release, which had none
             await self._db.write(
-                "session.create", "UPDATE sessions SET scratchpad = ? WHERE id = ?",
-                scratchpad, self._session,
-            )  # fmt: skip
+                "session.create", "UPDATE sessions SET scratchpad = ? WHERE id = ?", scratchpad, self._session
+            )
         if not known:
             await self._db.write(
                 "session.create",
                 "INSERT INTO sessions (id, agent_id, model, provider, created_at, scratchpad)"
                 " VALUES (?, ?, ?, ?, ?, ?)",
-                self._session, self._agent, model, provider, self._now(), scratchpad,
-            )  # fmt: skip
+                self._session,
+                self._agent,
+                model,
+                provider,
+                self._now(),
+                scratchpad,
+            )
 
     async def scratchpad(self) -> str | None:
         row = await self._db.one("SELECT scratchpad FROM sessions WHERE id = ?", self._session)
@@ -89,10 +81,13 @@ class SqliteStore:
 
     async def sessions(self) -> list[tuple[str, int]]:
         """Every session of this database, and how many messages it has."""
-        return [tuple(row) for row in await self._db.execute(
-            "SELECT s.id, COUNT(m.id) FROM sessions s LEFT JOIN messages m ON m.session_id = s.id"
-            " GROUP BY s.id ORDER BY s.created_at, s.id"
-        )]  # fmt: skip
+        return [
+            tuple(row)
+            for row in await self._db.execute(
+                "SELECT s.id, COUNT(m.id) FROM sessions s LEFT JOIN messages m ON m.session_id = s.id"
+                " GROUP BY s.id ORDER BY s.created_at, s.id"
+            )
+        ]
 
     # --- requests and runs (G1, G7)
 
@@ -100,8 +95,9 @@ class SqliteStore:
         row = await self._db.one(
             "SELECT request_id, content, first_turn, answer FROM requests"
             " WHERE session_id = ? AND request_id = ?",
-            self._session, request_id,
-        )  # fmt: skip
+            self._session,
+            request_id,
+        )
         return Request(*row) if row else None
 
     async def start_run(self, run: Run, request: Request) -> None:
@@ -111,29 +107,35 @@ class SqliteStore:
                 await self._db.execute(
                     "INSERT INTO requests VALUES (?, ?, ?, ?, NULL) ON CONFLICT (session_id, request_id)"
                     " DO UPDATE SET first_turn = excluded.first_turn",
-                    self._session, request.request_id, request.content, request.first_turn,
-                )  # fmt: skip
+                    self._session,
+                    request.request_id,
+                    request.content,
+                    request.first_turn,
+                )
                 await self._db.execute(
                     "INSERT INTO runs VALUES (?, ?, ?, ?, 'running', NULL, ?)",
-                    run.run_id, self._session, run.request_id, run.boot_id, self._now(),
-                )  # fmt: skip
+                    run.run_id,
+                    self._session,
+                    run.request_id,
+                    run.boot_id,
+                    self._now(),
+                )
 
     async def complete_run(self, run: Run, answer: str) -> None:
         with persisting("run.complete"):
             async with self._db.transaction():
                 await self._db.execute(
                     "UPDATE requests SET answer = ? WHERE session_id = ? AND request_id = ?",
-                    answer, self._session, run.request_id,
-                )  # fmt: skip
-                await self._db.execute(
-                    "UPDATE runs SET status = 'completed' WHERE run_id = ?", run.run_id
+                    answer,
+                    self._session,
+                    run.request_id,
                 )
+                await self._db.execute("UPDATE runs SET status = 'completed' WHERE run_id = ?", run.run_id)
 
     async def end_run(self, run: Run, status: RunStatus, reason: str) -> None:
         await self._db.write(
-            "run.end", "UPDATE runs SET status = ?, reason = ? WHERE run_id = ?",
-            status, reason, run.run_id,
-        )  # fmt: skip
+            "run.end", "UPDATE runs SET status = ?, reason = ? WHERE run_id = ?", status, reason, run.run_id
+        )
 
     async def last_run(self) -> tuple[Run, RunStatus] | None:
         row = await self._db.one(
@@ -162,8 +164,9 @@ class SqliteStore:
         rows = await self._db.execute(
             "SELECT id, turn, created_at, role, content, tool_args, tool_call_id, tool_name, is_error,"
             " reasoning FROM messages WHERE session_id = ? AND id <= ? ORDER BY id",
-            self._session, up_to if up_to is not None else 2**62,
-        )  # fmt: skip
+            self._session,
+            up_to if up_to is not None else 2**62,
+        )
         return [StoredMessage(r[0], r[1], r[2], stored_to_message(r[3:])) for r in rows]
 
     async def add_message(self, message: Message, turn: int) -> None:
@@ -177,16 +180,27 @@ class SqliteStore:
             "INSERT INTO messages (session_id, agent_id, turn, role, content, tool_call_id,"
             " tool_name, tool_args, created_at, is_error, reasoning)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            self._session, self._agent, turn, message.role, message.content, message.call_id,
-            message.tool, calls, self._now(), message.is_error, reasoning,
-        )  # fmt: skip
+            self._session,
+            self._agent,
+            turn,
+            message.role,
+            message.content,
+            message.call_id,
+            message.tool,
+            calls,
+            self._now(),
+            message.is_error,
+            reasoning,
+        )
 
     async def roll_back_to(self, last_msg_id: int) -> None:
         """Remove, for good, what was written after a checkpoint."""
         await self._db.write(
-            "messages.rollback", "DELETE FROM messages WHERE session_id = ? AND id > ?",
-            self._session, last_msg_id,
-        )  # fmt: skip
+            "messages.rollback",
+            "DELETE FROM messages WHERE session_id = ? AND id > ?",
+            self._session,
+            last_msg_id,
+        )
 
     # --- checkpoints (G2)
 
@@ -206,16 +220,21 @@ class SqliteStore:
             " spent_tokens, limit_tokens, created_at) VALUES (?, ?, ?,"
             " (SELECT COALESCE(MAX(version), 0) + 1 FROM checkpoints WHERE session_id = ?),"
             " (SELECT MAX(id) FROM messages WHERE session_id = ?), ?, ?, ?, ?) RETURNING version",
-            self._session, self._agent, turn, self._session, self._session, plan,
-            budget.spent_tokens, budget.limit_tokens, self._now(),
-        )  # fmt: skip
+            self._session,
+            self._agent,
+            turn,
+            self._session,
+            self._session,
+            plan,
+            budget.spent_tokens,
+            budget.limit_tokens,
+            self._now(),
+        )
         return int(version)
 
     async def _keep_plan(self, plan: Plan) -> str:
         digest, content = encoded_plan(plan)
-        await self._db.execute(
-            "INSERT OR IGNORE INTO plans VALUES (?, ?)", digest, content.decode()
-        )
+        await self._db.execute("INSERT OR IGNORE INTO plans VALUES (?, ?)", digest, content.decode())
         return digest
 
     async def latest_checkpoint(self) -> StoredCheckpoint | None:
@@ -225,8 +244,9 @@ class SqliteStore:
         row = await self._db.one(
             "SELECT turn, version, last_msg_id, plan, spent_tokens, limit_tokens"
             f" FROM checkpoints WHERE session_id = ? {which}",
-            self._session, *args,
-        )  # fmt: skip
+            self._session,
+            *args,
+        )
         if row is None:
             return None
         turn, version, last_msg_id, plan, spent, limit = row
@@ -266,20 +286,26 @@ class SqliteStore:
             async with self._db.transaction():
                 await self._db.execute(
                     "INSERT INTO decisions VALUES (?, ?, ?)",
-                    self._session, turn, msgspec.json.encode(message).decode(),
-                )  # fmt: skip
+                    self._session,
+                    turn,
+                    msgspec.json.encode(message).decode(),
+                )
                 await self._db.execute(
                     "INSERT INTO token_usage (session_id, agent_id, turn, input_tokens,"
                     " output_tokens, created_at) VALUES (?, ?, ?, ?, ?, ?)",
-                    self._session, self._agent, turn, usage.input_tokens, usage.output_tokens,
+                    self._session,
+                    self._agent,
+                    turn,
+                    usage.input_tokens,
+                    usage.output_tokens,
                     self._now(),
-                )  # fmt: skip
+                )
 
     async def spent_tokens(self) -> int:
         (spent,) = await self._db.one(
-            "SELECT COALESCE(SUM(input_tokens + output_tokens), 0) FROM token_usage"
-            " WHERE session_id = ?", self._session,
-        )  # fmt: skip
+            "SELECT COALESCE(SUM(input_tokens + output_tokens), 0) FROM token_usage WHERE session_id = ?",
+            self._session,
+        )
         return int(spent)
 
     async def add_error(self, turn: int, context: str, message: str, attempt: int) -> None:
@@ -287,15 +313,23 @@ class SqliteStore:
             "error.record",
             "INSERT INTO errors (session_id, agent_id, turn, context, message, attempt, created_at)"
             " VALUES (?, ?, ?, ?, ?, ?, ?)",
-            self._session, self._agent, turn, context, message, attempt, self._now(),
-        )  # fmt: skip
+            self._session,
+            self._agent,
+            turn,
+            context,
+            message,
+            attempt,
+            self._now(),
+        )
 
     async def errors(self, turn: int | None = None) -> list[StoredError]:
         rows = await self._db.execute(
             "SELECT turn, context, message, attempt FROM errors"
             " WHERE session_id = ? AND (? IS NULL OR turn = ?) ORDER BY id",
-            self._session, turn, turn,
-        )  # fmt: skip
+            self._session,
+            turn,
+            turn,
+        )
         return [StoredError(*row) for row in rows]
 
     async def call(self, call_id: str) -> RecordedCall | None:
@@ -324,48 +358,63 @@ class SqliteStore:
         rows = await self._db.execute(
             "SELECT call_id, tool_name, args_json, idempotency_key, status, result_text"
             f" FROM tool_calls WHERE session_id = ? AND {which} ORDER BY rowid",
-            self._session, *values,
-        )  # fmt: skip
+            self._session,
+            *values,
+        )
         return [RecordedCall(r[0], r[1], msgspec.json.decode(r[2]), *r[3:]) for r in rows]
 
     async def issue_call(self, call: ToolCall, key: str) -> None:
         await self._db.write(
             "call.issue",
             "INSERT OR REPLACE INTO tool_calls VALUES (?, ?, ?, ?, ?, 'issued', NULL, ?, NULL)",
-            self._session, call.id, call.name, msgspec.json.encode(call.args).decode(), key,
+            self._session,
+            call.id,
+            call.name,
+            msgspec.json.encode(call.args).decode(),
+            key,
             self._now(),
-        )  # fmt: skip
+        )
 
     async def finish_call(self, call_id: str, status: CallStatus, result: str) -> None:
         await self._db.write(
             "call.finish",
             "UPDATE tool_calls SET status = ?, result_text = ?, completed_at = ?"
             " WHERE session_id = ? AND call_id = ?",
-            status, result, self._now(), self._session, call_id,
-        )  # fmt: skip
+            status,
+            result,
+            self._now(),
+            self._session,
+            call_id,
+        )
 
-    async def record_reading(
-        self, call: ToolCall, key: str, status: CallStatus, result: str
-    ) -> None:
+    async def record_reading(self, call: ToolCall, key: str, status: CallStatus, result: str) -> None:
         """A call that only read: its result, so that what follows rests on the same facts."""
         await self._db.write(
             "call.read",
             "INSERT OR REPLACE INTO tool_calls VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            self._session, call.id, call.name, msgspec.json.encode(call.args).decode(), key, status,
-            result, self._now(), self._now(),
-        )  # fmt: skip
+            self._session,
+            call.id,
+            call.name,
+            msgspec.json.encode(call.args).decode(),
+            key,
+            status,
+            result,
+            self._now(),
+            self._now(),
+        )
 
 
 def stored_to_message(row: Sequence[Any]) -> Message:
     """The exact inverse of `add_message`; there is no such thing as a stored system message."""
     role, content, calls, call_id, tool, is_error, reasoning = row
     if role not in ("user", "assistant", "tool"):
-        raise ValueError(
-            f"expected a message of user, assistant or tool in the store, found {role!r}"
-        )
+        raise ValueError(f"expected a message of user, assistant or tool in the store, found {role!r}")
     return Message(
-        role, content,
+        role,
+        content,
         _CALLS.decode(calls) if calls else (),
-        call_id, tool, bool(is_error),
+        call_id,
+        tool,
+        bool(is_error),
         _REASONING.decode(reasoning) if reasoning else (),
-    )  # fmt: skip
+    )

@@ -30,9 +30,7 @@ class Control(msgspec.Struct, frozen=True):
         return Scenario(
             name=f"store-{self.name}",
             summary=self.why,
-            target=Target(
-                entry="scenarios.stores.target:main", preload=("scenarios.stores.kinds",)
-            ),
+            target=Target(entry="scenarios.stores.target:main", preload=("scenarios.stores.kinds",)),
             workload=self._workload(),
             invariants=("recovers", "saves"),
         )
@@ -48,9 +46,7 @@ class Control(msgspec.Struct, frozen=True):
         return workload
 
 
-def _sqlite(
-    journal: str, synchronous: str, expected: tuple[str, str, str, str], why: str
-) -> Control:
+def _sqlite(journal: str, synchronous: str, expected: tuple[str, str, str, str], why: str) -> Control:
     options = {"journal": journal, "synchronous": synchronous}
     return Control(f"sqlite-{journal}-{synchronous}", "SqliteStore", options, expected, why)
 
@@ -65,8 +61,12 @@ CONTROLS = (
     _sqlite("truncate", "full", (H, H, H, H), "sound: the truncation is synced"),
     _sqlite("truncate", "extra", (H, H, H, H), "sound: as full"),
     _sqlite("persist", "off", (H, H, V, V), "nothing is synced"),
-    _sqlite("persist", "normal", (H, H, V, V),
-            "header and pages of the journal share one sync, and its checksum samples few bytes"),
+    _sqlite(
+        "persist",
+        "normal",
+        (H, H, V, V),
+        "header and pages of the journal share one sync, and its checksum samples few bytes",
+    ),
     _sqlite("persist", "full", (H, H, H, H), "sound: the pages are synced before the header"),
     _sqlite("persist", "extra", (H, H, H, H), "sound: as full"),
     _sqlite("memory", "off", (V, V, V, V), "a kill in mid-commit leaves half of it"),
@@ -83,18 +83,32 @@ CONTROLS = (
     _sqlite("wal", "extra", (H, H, H, H), "sound: as full"),
     Control("jsonl", "JsonlStore", {}, (H, H, H, H), "sound: append, fsync, directory fsync"),
     Control("jsonl-unsynced", "JsonlStore", {"sync": False}, (H, H, V, V), "no fsync"),
-    Control("jsonl-unnamed", "JsonlStore", {"sync_directory": False}, (H, H, H, V),
-            "no fsync of the directory: only ext4 keeps the name of a synced file"),
-    Control("jsonl-uncut", "JsonlStore", {"cut": False}, (H, V, V, V),
-            "a torn last line is not cut off"),
-    Control("snapshot", "SnapshotStore", {}, (H, H, H, H),
-            "sound: aside, fsync, rename, directory fsync"),
-    Control("snapshot-unsynced", "SnapshotStore", {"sync": False}, (H, H, V, V),
-            "renamed before it is synced"),
-    Control("snapshot-unnamed", "SnapshotStore", {"sync_directory": False}, (H, H, V, V),
-            "the rename is not synced: an acknowledged save is lost"),
-    Control("snapshot-in-place", "SnapshotStore", {"rename": False}, (V, V, V, V),
-            "truncated and rewritten in place"),
-)  # fmt: skip
+    Control(
+        "jsonl-unnamed",
+        "JsonlStore",
+        {"sync_directory": False},
+        (H, H, H, V),
+        "no fsync of the directory: only ext4 keeps the name of a synced file",
+    ),
+    Control("jsonl-uncut", "JsonlStore", {"cut": False}, (H, V, V, V), "a torn last line is not cut off"),
+    Control("snapshot", "SnapshotStore", {}, (H, H, H, H), "sound: aside, fsync, rename, directory fsync"),
+    Control(
+        "snapshot-unsynced", "SnapshotStore", {"sync": False}, (H, H, V, V), "renamed before it is synced"
+    ),
+    Control(
+        "snapshot-unnamed",
+        "SnapshotStore",
+        {"sync_directory": False},
+        (H, H, V, V),
+        "the rename is not synced: an acknowledged save is lost",
+    ),
+    Control(
+        "snapshot-in-place",
+        "SnapshotStore",
+        {"rename": False},
+        (V, V, V, V),
+        "truncated and rewritten in place",
+    ),
+)
 
 SCENARIOS = {f"store-{control.name}": control.scenario() for control in CONTROLS}

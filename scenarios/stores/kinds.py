@@ -84,12 +84,7 @@ class SnapshotStore:
     """The latest save only: written aside, synced, renamed over the old one, directory synced."""
 
     def __init__(
-        self,
-        directory: Path,
-        *,
-        sync: bool = True,
-        rename: bool = True,
-        sync_directory: bool = True,
+        self, directory: Path, *, sync: bool = True, rename: bool = True, sync_directory: bool = True
     ) -> None:
         self._directory = directory
         self._path = directory / "store.json"

@@ -17,9 +17,7 @@ from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.genai.types import Content, Part
 
 DOCS = "https://google.github.io/adk-docs/sessions/session/"
-API = (
-    "https://github.com/google/adk-python/blob/main/src/google/adk/sessions/base_session_service.py"
-)
+API = "https://github.com/google/adk-python/blob/main/src/google/adk/sessions/base_session_service.py"
 
 
 class Sqlite:
@@ -28,10 +26,7 @@ class Sqlite:
     style = "history"
     unit = "one append_event(): the event and the change of the state that it carries"
     promises = {
-        "durable": (
-            "append_event saves the progress: the event and the new state are stored",
-            DOCS,
-        ),
+        "durable": ("append_event saves the progress: the event and the new state are stored", DOCS),
         "prefix": ("events are a chronological sequence of all interactions", DOCS),
         "loadable": ("a session is retrieved by its id, and continues where it left off", DOCS),
         "continues": ("new interactions are appended to a session that was resumed", DOCS),
@@ -67,9 +62,7 @@ class Sqlite:
         self.sessions[session] = at_hand
 
     async def _found(self, session: str) -> Any:
-        return await self.service.get_session(
-            app_name="chaoskit", user_id="user", session_id=session
-        )
+        return await self.service.get_session(app_name="chaoskit", user_id="user", session_id=session)
 
     async def load(self, session: str) -> dict[str, Any] | None:
         found = await self._found(session)
@@ -81,10 +74,7 @@ class Sqlite:
 
     async def records(self, session: str) -> dict[str, Any]:
         history, latest = await self.history(session), await self.load(session)
-        return {
-            "last event": history[-1]["n"] if history else None,
-            "state": latest and latest["n"],
-        }
+        return {"last event": history[-1]["n"] if history else None, "state": latest and latest["n"]}
 
     async def delete(self, session: str) -> None:
         self.sessions.pop(session, None)

@@ -11,17 +11,11 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from agent_framework import (
-    FileCheckpointStorage,
-    FileHistoryProvider,
-    Message,
-    WorkflowCheckpoint,
-)
+from agent_framework import FileCheckpointStorage, FileHistoryProvider, Message, WorkflowCheckpoint
 
 DOCS = "https://learn.microsoft.com/agent-framework/workflows/checkpoints"
 SOURCE = (
-    "https://github.com/microsoft/agent-framework/blob/main/python/packages/core"
-    "/agent_framework/_sessions.py"
+    "https://github.com/microsoft/agent-framework/blob/main/python/packages/core/agent_framework/_sessions.py"
 )
 
 
@@ -31,22 +25,10 @@ class Checkpoints:
     style = "history"
     unit = "one save(): one checkpoint"
     promises = {
-        "durable": (
-            "a workflow does not lose its progress in case of failures",
-            DOCS,
-        ),
-        "atomic": (
-            "a checkpoint captures the entire state of the workflow",
-            DOCS,
-        ),
-        "loadable": (
-            "a workflow resumes from its checkpoints, also in a new process",
-            DOCS,
-        ),
-        "continues": (
-            "after it resumed, checkpoints are made at the end of each superstep",
-            DOCS,
-        ),
+        "durable": ("a workflow does not lose its progress in case of failures", DOCS),
+        "atomic": ("a checkpoint captures the entire state of the workflow", DOCS),
+        "loadable": ("a workflow resumes from its checkpoints, also in a new process", DOCS),
+        "continues": ("after it resumed, checkpoints are made at the end of each superstep", DOCS),
     }
 
     def open(self, directory: str) -> None:
@@ -84,18 +66,9 @@ class History:
     style = "append"
     unit = "one save_messages(): the messages of one run"
     promises = {
-        "durable": (
-            "the messages of a session are stored in its file",
-            SOURCE,
-        ),
-        "prefix": (
-            "the file is append-only, one line per message",
-            SOURCE,
-        ),
-        "isolated": (
-            "one file per session",
-            SOURCE,
-        ),
+        "durable": ("the messages of a session are stored in its file", SOURCE),
+        "prefix": ("the file is append-only, one line per message", SOURCE),
+        "isolated": ("one file per session", SOURCE),
     }
 
     def open(self, directory: str) -> None:
@@ -105,8 +78,7 @@ class History:
 
     async def append(self, session: str, items: list[dict[str, Any]]) -> None:
         messages = [
-            Message("user", [json.dumps(item)], message_id=f"{item['n']}.{item['part']}")
-            for item in items
+            Message("user", [json.dumps(item)], message_id=f"{item['n']}.{item['part']}") for item in items
         ]
         await self.provider.save_messages(session, messages)
 

@@ -31,13 +31,17 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-METHODS = ("put", "put_writes", "get_tuple", "list", "delete_thread", "delete_for_runs",
-           "copy_thread", "prune")  # fmt: skip
-PACKAGES = (
-    "langgraph-checkpoint-conformance",
-    "langgraph-checkpoint-sqlite",
-    "langgraph-checkpoint",
+METHODS = (
+    "put",
+    "put_writes",
+    "get_tuple",
+    "list",
+    "delete_thread",
+    "delete_for_runs",
+    "copy_thread",
+    "prune",
 )
+PACKAGES = ("langgraph-checkpoint-conformance", "langgraph-checkpoint-sqlite", "langgraph-checkpoint")
 
 
 def saver_class(reference: str) -> type[Any]:
@@ -57,9 +61,7 @@ def saver_class(reference: str) -> type[Any]:
 
 def bridged(kind: type[Any]) -> type[Any]:
     """The same saver, its async methods made of its sync ones (those that it has)."""
-    mine = [
-        m for m in METHODS if getattr(kind, m, None) is not getattr(BaseCheckpointSaver, m, None)
-    ]
+    mine = [m for m in METHODS if getattr(kind, m, None) is not getattr(BaseCheckpointSaver, m, None)]
     return type(kind.__name__, (kind,), {f"a{m}": _awaited(getattr(kind, m)) for m in mine})
 
 
@@ -89,9 +91,7 @@ async def verdict(kind: type[Any]) -> dict[str, Any]:
             place = str(Path(directory) / "checkpoints.db")
             async with AsyncExitStack() as stack:
                 if needs_bridge:
-                    db = stack.enter_context(
-                        closing(sqlite3.connect(place, check_same_thread=False))
-                    )
+                    db = stack.enter_context(closing(sqlite3.connect(place, check_same_thread=False)))
                     yield bridged(kind)(db)
                 elif hasattr(kind, "from_conn_string"):
                     yield await stack.enter_async_context(kind.from_conn_string(place))

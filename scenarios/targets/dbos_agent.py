@@ -21,9 +21,7 @@ from dbos import DBOS, SetWorkflowID
 WORKFLOWS = "https://docs.dbos.dev/python/tutorials/workflow-tutorial"
 TASK = "task"
 ACTS = {"pay": ("payments", "pay"), "mail": ("mail", "send")}
-NOW: dict[
-    str, Any
-] = {}  # the world of this life: steps are functions, and know nothing of adapters
+NOW: dict[str, Any] = {}  # the world of this life: steps are functions, and know nothing of adapters
 
 
 class Workflow:
@@ -63,10 +61,15 @@ class Workflow:
 @contextmanager
 def launched(directory: str, world: Any) -> Iterator[None]:
     NOW["world"] = world
-    DBOS(config={
-        "name": "agent", "system_database_url": f"sqlite:///{Path(directory) / 'dbos.sqlite'}",
-        "application_version": "1", "executor_id": "one", "log_level": "CRITICAL",
-    })  # fmt: skip
+    DBOS(
+        config={
+            "name": "agent",
+            "system_database_url": f"sqlite:///{Path(directory) / 'dbos.sqlite'}",
+            "application_version": "1",
+            "executor_id": "one",
+            "log_level": "CRITICAL",
+        }
+    )
     DBOS.launch()
     try:
         yield

@@ -39,16 +39,24 @@ class Sqlite:
         "durable": ("the state of workflows and steps is stored in the system database", DOCS),
         "loadable": ("after a crash, workflows are recovered from their last completed step", DOCS),
         "continues": ("an application is resilient to any failure", DOCS),
-        "idempotent": ("a workflow with an id that was used runs once, however often it is called",
-                       WORKFLOWS),
-    }  # fmt: skip
+        "idempotent": (
+            "a workflow with an id that was used runs once, however often it is called",
+            WORKFLOWS,
+        ),
+    }
     saves = 12
     largest = 100_000
 
     def open(self, directory: str) -> None:
         self.path = Path(directory) / "dbos.sqlite"
-        DBOS(config={"name": "chaoskit", "system_database_url": f"sqlite:///{self.path}",
-                     "run_admin_server": False, "log_level": "CRITICAL"})  # fmt: skip
+        DBOS(
+            config={
+                "name": "chaoskit",
+                "system_database_url": f"sqlite:///{self.path}",
+                "run_admin_server": False,
+                "log_level": "CRITICAL",
+            }
+        )
         DBOS.launch()
 
     def settle(self) -> None:

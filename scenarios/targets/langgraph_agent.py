@@ -49,8 +49,9 @@ class _Agent:
 
     def park(self, directory: str, world: Any) -> None:
         with Opened(directory, world, gate=True) as graph:
-            graph.invoke({"messages": [{"role": "user", "content": world.task}]}, CONFIG,
-                         durability=self.durability)  # fmt: skip
+            graph.invoke(
+                {"messages": [{"role": "user", "content": world.task}]}, CONFIG, durability=self.durability
+            )
 
     def approve(self, directory: str, world: Any) -> None:
         with Opened(directory, world, gate=True) as graph:
@@ -69,10 +70,7 @@ class Sync(_Agent):
     unit = "one super-step of the graph"
     promises = {
         "resumes": ("execution resumes from the last recorded step after a failure", DOCS),
-        "same-answer": (
-            "a workflow that is resumed comes to its end as if never interrupted",
-            DOCS,
-        ),
+        "same-answer": ("a workflow that is resumed comes to its end as if never interrupted", DOCS),
         "no-orphan": ("state is checkpointed at the boundaries of super-steps", DOCS),
         "model-once": ("completed steps are not processed again when a workflow resumes", DOCS),
     }
@@ -80,8 +78,9 @@ class Sync(_Agent):
     def fork(self, directory: str, world: Any) -> tuple[Any, Any]:
         """Twice from one checkpoint, as in time travel: and the first is still what it was."""
         with Opened(directory, world) as graph:
-            graph.invoke({"messages": [{"role": "user", "content": world.task}]}, CONFIG,
-                         durability=self.durability)  # fmt: skip
+            graph.invoke(
+                {"messages": [{"role": "user", "content": world.task}]}, CONFIG, durability=self.durability
+            )
             saved = graph.get_state_history(CONFIG)
             chosen = next(each.config for each in saved if each.next == ("tools",))
             one = graph.invoke(None, chosen, durability=self.durability)["messages"]
@@ -98,10 +97,7 @@ class Async(Sync):
     # Here each is written when that step has done its work: as late as may be.
     promises = {
         "resumes": ("execution resumes from the last recorded step after a failure", DOCS),
-        "same-answer": (
-            "a workflow that is resumed comes to its end as if never interrupted",
-            DOCS,
-        ),
+        "same-answer": ("a workflow that is resumed comes to its end as if never interrupted", DOCS),
         "no-orphan": ("state is checkpointed at the boundaries of super-steps", DOCS),
     }
 
@@ -178,9 +174,7 @@ def is_answer(message: dict[str, Any]) -> bool:
 class Opened:
     """The graph, or without a world its saver, on a database that is closed again afterwards."""
 
-    def __init__(
-        self, directory: str, world: Any = None, *, gate: bool = False, late: bool = False
-    ) -> None:
+    def __init__(self, directory: str, world: Any = None, *, gate: bool = False, late: bool = False) -> None:
         self.db = sqlite3.connect(Path(directory) / "graph.db", check_same_thread=False)
         self.made: Any = Late(self.db) if late else SqliteSaver(self.db)
         if world is not None:

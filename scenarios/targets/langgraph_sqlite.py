@@ -49,10 +49,7 @@ class _Promised:
     style = "history"
     unit = "one put(): the checkpoint and its metadata"
     promises = {
-        "durable": (
-            "checkpoints are saved to a thread at every super-step and can be resumed from",
-            DOCS,
-        ),
+        "durable": ("checkpoints are saved to a thread at every super-step and can be resumed from", DOCS),
         "atomic": ("a checkpoint is a snapshot of the graph state", DOCS),
         "prefix": ("the full state history of a thread, in chronological order", DOCS),
         "loadable": ("if a node fails, the graph restarts from the last successful step", DOCS),

@@ -34,10 +34,7 @@ class Sqlite:
     promises = {
         "durable": ("new items of a run are stored; with a file, the storage is persistent", DOCS),
         "prefix": ("the history of a session, in chronological order", DOCS),
-        "loadable": (
-            "a conversation is resumed with the same session, or one on the same file",
-            DOCS,
-        ),
+        "loadable": ("a conversation is resumed with the same session, or one on the same file", DOCS),
         "continues": ("later runs with the session go on with the stored history", DOCS),
         "isolated": ("different session ids have separate conversation histories", DOCS),
     }
@@ -62,10 +59,7 @@ class Sqlite:
 
     async def append(self, session: str, items: list[dict[str, Any]]) -> None:
         await self._session(session).add_items(
-            [
-                {"role": "assistant" if item["part"] else "user", "content": json.dumps(item)}
-                for item in items
-            ]
+            [{"role": "assistant" if item["part"] else "user", "content": json.dumps(item)} for item in items]
         )
 
     async def items(self, session: str) -> list[dict[str, Any]]:

@@ -21,21 +21,8 @@ from typing import Any
 
 os.environ.setdefault("OPENAI_AGENTS_DISABLE_TRACING", "1")
 
-from agents import (
-    Agent,
-    FunctionTool,
-    Model,
-    ModelResponse,
-    Runner,
-    RunState,
-    SQLiteSession,
-    Usage,
-)
-from openai.types.responses import (
-    ResponseFunctionToolCall,
-    ResponseOutputMessage,
-    ResponseOutputText,
-)
+from agents import Agent, FunctionTool, Model, ModelResponse, Runner, RunState, SQLiteSession, Usage
+from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
 SESSIONS = "https://openai.github.io/openai-agents-python/sessions/"
 ACTS = {"pay": ("payments", "pay"), "mail": ("mail", "send")}
@@ -46,12 +33,7 @@ class Sessions:
     """OpenAI Agents SDK agent with a SQLiteSession in a file"""
 
     unit = "one add_items(): the user's input, or a turn with its tool calls and their outputs"
-    promises = {
-        "resumes": (
-            "a conversation goes on in a session of the same id, on the same file",
-            SESSIONS,
-        ),
-    }
+    promises = {"resumes": ("a conversation goes on in a session of the same id, on the same file", SESSIONS)}
 
     async def start(self, directory: str, world: Any) -> str:
         with opened(directory) as session:
@@ -88,8 +70,7 @@ class Sessions:
         parked = await Runner.run(agent, world.task)
         (Path(directory) / STATE).write_text(parked.to_state().to_string())
         one, other = [
-            (await Runner.run(agent, await _approved(directory, agent))).to_input_list()
-            for _ in range(2)
+            (await Runner.run(agent, await _approved(directory, agent))).to_input_list() for _ in range(2)
         ]
         return one, other
 
@@ -127,9 +108,13 @@ def _tool(world: Any, name: str, gate: bool) -> Any:
         return str(world.act(*ACTS[name], **json.loads(args)))
 
     return FunctionTool(
-        name=name, description=name, params_json_schema={"type": "object"}, on_invoke_tool=act,
-        strict_json_schema=False, needs_approval=gate,
-    )  # fmt: skip
+        name=name,
+        description=name,
+        params_json_schema={"type": "object"},
+        on_invoke_tool=act,
+        strict_json_schema=False,
+        needs_approval=gate,
+    )
 
 
 def _answer(item: Any) -> str | None:
@@ -169,13 +154,13 @@ class Scripted(Model):
             )
         else:
             output = ResponseFunctionToolCall(
-                call_id=said["id"], name=said["tool"], arguments=json.dumps(said["args"]),
+                call_id=said["id"],
+                name=said["tool"],
+                arguments=json.dumps(said["args"]),
                 type="function_call",
-            )  # fmt: skip
+            )
         return ModelResponse(output=[output], usage=Usage(), response_id=None)
 
     async def stream_response(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
-        raise AssertionError(
-            "the SDK wants this method to be there; nothing here asks for a stream"
-        )
+        raise AssertionError("the SDK wants this method to be there; nothing here asks for a stream")
         yield

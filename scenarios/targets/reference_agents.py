@@ -30,22 +30,13 @@ class Sqlite:
     unit = "one write of its journal: a decision, a call that is issued, its result"
     promises = {
         "resumes": ("an accepted request is fulfilled after any crash (G1)", GUARANTEES),
-        "effects-kept": (
-            "a call that was issued is settled, or said to be unknown (G5)",
-            GUARANTEES,
-        ),
-        "effects-once": (
-            "a completed call is never run again, another never blindly (G4, G5)",
-            GUARANTEES,
-        ),
+        "effects-kept": ("a call that was issued is settled, or said to be unknown (G5)", GUARANTEES),
+        "effects-once": ("a completed call is never run again, another never blindly (G4, G5)", GUARANTEES),
         "surfaced": ("where nobody knows what came of a call, the user is asked (G5)", GUARANTEES),
         "same-answer": ("a decision of the model is never asked for again (G3)", GUARANTEES),
         "model-once": ("a decision is durable before anything is done about it (G3)", GUARANTEES),
         "no-orphan": ("recovery removes what lies beyond a complete turn (G2)", GUARANTEES),
-        "valid": (
-            "a line is durable before it counts; a damaged database is reported (G6, G9)",
-            GUARANTEES,
-        ),
+        "valid": ("a line is durable before it counts; a damaged database is reported (G6, G9)", GUARANTEES),
         "consume-once": ("one process per session: the second is refused (G9)", GUARANTEES),
     }
     store: StoreKind = "sqlite"
@@ -83,18 +74,28 @@ class Sqlite:
             await agent.close()
 
     async def _open(
-        self, directory: str, world: Any, *, gate: bool = False,
+        self,
+        directory: str,
+        world: Any,
+        *,
+        gate: bool = False,
         results: Callable[[str], str | None] = lambda _call: None,
-    ) -> Agent:  # fmt: skip
+    ) -> Agent:
         def tell(name: str, facts: dict[str, Any]) -> None:
             if name == "surfaced":
                 world.surface(facts["call"], facts["args"])
 
         return await Agent.open(
-            Path(directory), session="session", provider=Scripted(world, gate), toolbox=tools(world),
-            new_id=lambda kind: f"{kind}_{uuid.uuid4().hex[:12]}", tell=tell, store=self.store,
-            connect=inloop.connect, results=results,
-        )  # fmt: skip
+            Path(directory),
+            session="session",
+            provider=Scripted(world, gate),
+            toolbox=tools(world),
+            new_id=lambda kind: f"{kind}_{uuid.uuid4().hex[:12]}",
+            tell=tell,
+            store=self.store,
+            connect=inloop.connect,
+            results=results,
+        )
 
 
 class Files(Sqlite):
@@ -124,10 +125,7 @@ class Scripted:
             return Answer(Message("assistant", "", calls=(APPROVAL,)), Usage(1, 1))
         mine = [m for m in conversation if APPROVAL not in m.calls and m.call_id != APPROVAL.id]
         said = self._world.model(
-            [
-                {"role": m.role, "calls": [call.id for call in m.calls], "call_id": m.call_id}
-                for m in mine
-            ]
+            [{"role": m.role, "calls": [call.id for call in m.calls], "call_id": m.call_id} for m in mine]
         )
         if "answer" in said:
             return Answer(Message("assistant", said["answer"]), Usage(1, 1))
@@ -147,8 +145,10 @@ def tools(world: Any) -> Toolbox:
     async def mail(args: Args, key: str) -> str:  # noqa: ARG001 - mail knows no keys
         return str(world.act("mail", "send", **args))
 
-    return Toolbox([
-        Tool(name="pay", run=pay, mutating=True, repeatable=True),
-        Tool(name="mail", run=mail, mutating=True),
-        Tool(name=APPROVAL.name, mutating=True, waits_for="approval"),
-    ])  # fmt: skip
+    return Toolbox(
+        [
+            Tool(name="pay", run=pay, mutating=True, repeatable=True),
+            Tool(name="mail", run=mail, mutating=True),
+            Tool(name=APPROVAL.name, mutating=True, waits_for="approval"),
+        ]
+    )

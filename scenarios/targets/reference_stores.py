@@ -27,28 +27,15 @@ class Files:
     unit = "one write_checkpoint(): the transcript up to it, the plan and the budget"
     callers = "tasks"
     promises = {
-        "durable": (
-            "a write is durable when it returns",
-            "reference_agent/store/protocol.py",
-            "power",
-        ),
+        "durable": ("a write is durable when it returns", "reference_agent/store/protocol.py", "power"),
         "atomic": ("a write happens whole or not at all", "reference_agent/store/protocol.py"),
         "prefix": ("ids only grow, none is given twice", "reference_agent/store/protocol.py"),
         "loadable": ("opening cuts off what a crash left unfinished", "reference_agent/log.py"),
-        "continues": (
-            "a write that failed may be tried again",
-            "reference_agent/store/protocol.py",
-        ),
+        "continues": ("a write that failed may be tried again", "reference_agent/store/protocol.py"),
         "isolated": ("the durable state of one session", "reference_agent/store/protocol.py"),
         "immutable": ("any version, exactly as it was", "reference_agent/store/protocol.py"),
-        "consistent": (
-            "a version is transcript, plan and budget",
-            "reference_agent/store/records.py",
-        ),
-        "idempotent": (
-            "what lies beyond a checkpoint is rolled back",
-            "reference_agent/recovery.py",
-        ),
+        "consistent": ("a version is transcript, plan and budget", "reference_agent/store/records.py"),
+        "idempotent": ("what lies beyond a checkpoint is rolled back", "reference_agent/recovery.py"),
         "fenced": ("one process per session: the second is refused", "reference_agent/lock.py"),
     }
     kind: StoreKind = "files"
@@ -70,9 +57,7 @@ class Files:
                 held.callback(lock.release)
                 log = open_log(self.directory, session, system_clock)
                 held.callback(log.close)
-                store = await open_store(
-                    self.kind, log, session, "agent", system_clock, aiosqlite.connect
-                )
+                store = await open_store(self.kind, log, session, "agent", system_clock, aiosqlite.connect)
                 await store.create_session("model", "provider", f"{session}.scratch")
                 self.opened[session] = store
                 self.held.push(held.pop_all())

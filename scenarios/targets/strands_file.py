@@ -62,9 +62,7 @@ class File:
     def _of(self, session: str) -> tuple[FileSessionManager, Agent]:
         if session not in self.agents:
             manager = FileSessionManager(session_id=session, storage_dir=self.directory)
-            agent = Agent(
-                agent_id="agent", model=Silent(), session_manager=manager, callback_handler=None
-            )
+            agent = Agent(agent_id="agent", model=Silent(), session_manager=manager, callback_handler=None)
             self.agents[session] = manager, agent
         return self.agents[session]
 

@@ -52,10 +52,16 @@ class Home:
     """A directory in which one session lives through several lives."""
 
     def __init__(
-        self, path: Path, *script: dict[str, Any], tools: Iterable[Tool] = (), fickle: bool = False,
-        registry: HookRegistry | None = None, session: str = SESSION, store: StoreKind = "sqlite",
+        self,
+        path: Path,
+        *script: dict[str, Any],
+        tools: Iterable[Tool] = (),
+        fickle: bool = False,
+        registry: HookRegistry | None = None,
+        session: str = SESSION,
+        store: StoreKind = "sqlite",
         **options: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.path = path
         self.script = script
         self.tools = list(tools)
@@ -82,11 +88,18 @@ class Home:
         self.dead = False
         fickle = f"life {self.lives}" if self.fickle else None
         agent = await Agent.open(
-            self.path, session=self.session, provider=Watched(self, fickle),
-            toolbox=Toolbox(self.tools), new_id=ids_from(f"{self.session}/{self.lives}"),
-            clock=lambda: self.now, tell=self._tell, registry=self.registry, options=self.options,
-            store=self.store, connect=self._connect,
-        )  # fmt: skip
+            self.path,
+            session=self.session,
+            provider=Watched(self, fickle),
+            toolbox=Toolbox(self.tools),
+            new_id=ids_from(f"{self.session}/{self.lives}"),
+            clock=lambda: self.now,
+            tell=self._tell,
+            registry=self.registry,
+            options=self.options,
+            store=self.store,
+            connect=self._connect,
+        )
         if self.store == "files":
             self._watch_log(agent._events)
         return agent
@@ -144,9 +157,7 @@ class Home:
         class Connection(sqlite3.Connection):
             def execute(self, sql, *args):
                 home.on_sql(sql)
-                if (
-                    sql == "PRAGMA synchronous = FULL"
-                ):  # no power is lost here: not to wait for syncs
+                if sql == "PRAGMA synchronous = FULL":  # no power is lost here: not to wait for syncs
                     sql = "PRAGMA synchronous = OFF"
                 return super().execute(sql, *args)
 
@@ -175,10 +186,7 @@ class Home:
 
     def told_without_seq(self) -> list[tuple[str, dict[str, Any]]]:
         """The log has more lines on files, and nothing else may be different."""
-        return [
-            (name, {key: facts[key] for key in facts if key != "log_seq"})
-            for name, facts in self.told
-        ]
+        return [(name, {key: facts[key] for key in facts if key != "log_seq"}) for name, facts in self.told]
 
     def names_told(self) -> list[str]:
         return [name for name, _facts in self.told]

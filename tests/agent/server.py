@@ -19,16 +19,7 @@ class Server:
 
     def __init__(self, state, *args, port=0, code=None):
         start = ["-c", code] if code else ["-m", "reference_agent.cli"]
-        command = [
-            sys.executable,
-            *start,
-            "serve",
-            "--state",
-            str(state),
-            "--port",
-            str(port),
-            *args,
-        ]
+        command = [sys.executable, *start, "serve", "--state", str(state), "--port", str(port), *args]
         state.parent.mkdir(exist_ok=True)
         self.errors = state.with_name(f"{state.name}.stderr")
         with self.errors.open("a") as errors:

@@ -52,9 +52,11 @@ class Service:
         self.new_id = ids_from(f"boot {self.boots}")
         boot_id = self.new_id("boot")
         self.coordinator = Coordinator(
-            self.path, open_agent=self._open_agent, clock=self.clock,
+            self.path,
+            open_agent=self._open_agent,
+            clock=self.clock,
             recovery=RecoveryManager(boot_id, self.clock),
-        )  # fmt: skip
+        )
         self.boot_id = boot_id
         self.report = self.coordinator.boot()
         if create:
@@ -64,10 +66,20 @@ class Service:
     async def _open_agent(self, record, results, tell):
         notes = Notes()
         agent = await Agent.open(
-            self.path, session=record.session, provider=self.model, toolbox=notes.tools(ASK),
-            new_id=self.new_id, clock=self.clock, tell=tell, store=self.store, connect=inloop.connect,
-            events=record.log, boot=self.boot_id, results=results, sleep=self._sleep,
-        )  # fmt: skip
+            self.path,
+            session=record.session,
+            provider=self.model,
+            toolbox=notes.tools(ASK),
+            new_id=self.new_id,
+            clock=self.clock,
+            tell=tell,
+            store=self.store,
+            connect=inloop.connect,
+            events=record.log,
+            boot=self.boot_id,
+            results=results,
+            sleep=self._sleep,
+        )
         notes.directory = await agent.scratchpad()
         return agent
 

@@ -81,9 +81,7 @@ def test_a_turn_is_told_when_its_checkpoint_is_durable_and_not_before(tmp_path):
 
     def look(name, facts):
         if name == "turn":
-            seen.append(
-                (facts["turn"], home.rows("SELECT MAX(turn), MAX(last_msg_id) FROM checkpoints"))
-            )
+            seen.append((facts["turn"], home.rows("SELECT MAX(turn), MAX(last_msg_id) FROM checkpoints")))
             assert facts["messages"] == home.rows("SELECT COUNT(*) FROM messages")[0][0]
 
     home.on_tell = look
@@ -100,10 +98,14 @@ def test_resuming_removes_what_lies_beyond_the_last_checkpoint_for_good(tmp_path
     home.tools = [home.acting()]
     say(home)
     whole = home.rows("SELECT * FROM messages ORDER BY id")
-    home.change("INSERT INTO messages (session_id, agent_id, turn, role, content, created_at)"
-                " VALUES ('s', 'agent', 4, 'user', 'half a turn', 1)")  # fmt: skip
-    home.change("INSERT INTO messages (session_id, agent_id, turn, role, content, created_at)"
-                " VALUES ('other', 'agent', 4, 'user', 'of another session', 1)")  # fmt: skip
+    home.change(
+        "INSERT INTO messages (session_id, agent_id, turn, role, content, created_at)"
+        " VALUES ('s', 'agent', 4, 'user', 'half a turn', 1)"
+    )
+    home.change(
+        "INSERT INTO messages (session_id, agent_id, turn, role, content, created_at)"
+        " VALUES ('other', 'agent', 4, 'user', 'of another session', 1)"
+    )
 
     async def main():
         async with home.life() as agent:
@@ -223,9 +225,7 @@ def test_a_turn_that_a_crash_cut_between_two_calls_is_not_called_completed(tmp_p
 # --- H8: a model that never answers the same way twice, killed everywhere
 
 
-FICKLE = entry(
-    [step("act", n=1, noise="memo"), step("act", n=2)], [step("look")], [step("act", n=3)]
-)
+FICKLE = entry([step("act", n=1, noise="memo"), step("act", n=2)], [step("look")], [step("act", n=3)])
 CADENCES = [Cadence(), Cadence("call"), Cadence("periodic", turns=3)]
 
 
@@ -240,8 +240,10 @@ def fickle_home(path, cadence, store) -> Home:
         done = [done["n"] for _name, done in home.effects]
         return f"effect {done.index(args['n']) + 1}" if args["n"] in done else None
 
-    home.tools = [home.acting(verify=happened, key=lambda args, _id: str(args["n"])),
-                  Tool(name="look", run=look)]  # fmt: skip
+    home.tools = [
+        home.acting(verify=happened, key=lambda args, _id: str(args["n"])),
+        Tool(name="look", run=look),
+    ]
     return home
 
 
@@ -378,8 +380,14 @@ def test_a_crash_gives_a_request_no_more_turns(tmp_path):
 @pytest.mark.requirement("K2")
 def test_a_request_that_was_given_up_leaves_its_decisions_to_nobody_else(tmp_path):
     # BUG found by this test: its turns were rolled back, and the next request got its decisions.
-    home = Home(tmp_path, entry(answer="First."), TURNS, entry(answer="Other."), max_turns=2,
-                cadence=Cadence("periodic", turns=10))  # fmt: skip
+    home = Home(
+        tmp_path,
+        entry(answer="First."),
+        TURNS,
+        entry(answer="Other."),
+        max_turns=2,
+        cadence=Cadence("periodic", turns=10),
+    )
     home.tools = [home.acting()]
     say(home, "first")
     with pytest.raises(GaveUp, match="no answer within 2 turns"):
@@ -466,13 +474,12 @@ def test_a_tool_runs_with_the_arguments_of_a_hook_also_after_a_crash(tmp_path):
 
 
 @pytest.mark.requirement("K8")
-@pytest.mark.parametrize("kind", [hooks.AgentStart, hooks.TurnStart, hooks.TurnEnd,
-                                  hooks.PostToolUse, hooks.PostToolUseFailure])  # fmt: skip
+@pytest.mark.parametrize(
+    "kind", [hooks.AgentStart, hooks.TurnStart, hooks.TurnEnd, hooks.PostToolUse, hooks.PostToolUseFailure]
+)
 def test_a_hook_may_end_the_request(tmp_path, kind):
     # BUG found by this test: what hooks said after a tool was thrown away.
-    home = Home(
-        tmp_path, entry([step("act", n=1), step("no such tool"), step("fail")], [step("act")])
-    )
+    home = Home(tmp_path, entry([step("act", n=1), step("no such tool"), step("fail")], [step("act")]))
 
     async def fail(args, key):
         raise ValueError
@@ -484,15 +491,11 @@ def test_a_hook_may_end_the_request(tmp_path, kind):
     assert home.rows("SELECT status, reason FROM runs")[0][0] == "failed"
     assert len(home.asked) == (0 if kind in (hooks.AgentStart, hooks.TurnStart) else 1)
     home.registry = None
-    assert say(home)[0].startswith(
-        "Done. [effect 1; error: there is no tool"
-    )  # it can be continued
+    assert say(home)[0].startswith("Done. [effect 1; error: there is no tool")  # it can be continued
 
 
 @pytest.mark.requirement("K8")
-@pytest.mark.parametrize(
-    "kind", [hooks.AgentStart, hooks.TurnStart, hooks.TurnEnd, hooks.PostToolUse]
-)
+@pytest.mark.parametrize("kind", [hooks.AgentStart, hooks.TurnStart, hooks.TurnEnd, hooks.PostToolUse])
 @pytest.mark.parametrize("decision", [hooks.SystemMessage, hooks.AppendContext])
 def test_what_a_hook_says_reaches_the_model_once_and_no_table(tmp_path, kind, decision):
     # BUG found by this test: what hooks said after a tool was thrown away.
@@ -502,9 +505,7 @@ def test_what_a_hook_says_reaches_the_model_once_and_no_table(tmp_path, kind, de
     home.registry = on(kind, lambda _event: left.pop() if left else None)
     say(home)
     assert [("BE-BRIEF" in system) for _said, system in home.asked].count(True) == 1
-    assert not any(
-        "BE-BRIEF" in message.content for said, _system in home.asked for message in said
-    )
+    assert not any("BE-BRIEF" in message.content for said, _system in home.asked for message in said)
     for file in tmp_path.iterdir():
         assert b"BE-BRIEF" not in file.read_bytes()
 
@@ -517,9 +518,15 @@ def test_a_request_fires_its_events_in_order(tmp_path):
     home.registry = on(hooks.EVENTS, lambda event: heard.append(type(event).__name__))
     say(home)
     assert heard == [
-        "AgentStart", "TurnStart", "PreToolUse", "PostToolUse", "TurnEnd", "TurnStart", "TurnEnd",
+        "AgentStart",
+        "TurnStart",
+        "PreToolUse",
+        "PostToolUse",
+        "TurnEnd",
+        "TurnStart",
+        "TurnEnd",
         "AgentStop",
-    ]  # fmt: skip
+    ]
 
 
 # --- one process per session
@@ -567,8 +574,7 @@ def test_two_sessions_of_one_directory_are_open_at_once_and_one_is_not_open_twic
 
 
 @pytest.mark.parametrize(
-    "session",
-    ["", ".", "..", "../other", "/etc/passwd", "a/b", "a\\b", "nul\0", "a\n", "x" * 65, "\ud800"],
+    "session", ["", ".", "..", "../other", "/etc/passwd", "a/b", "a\\b", "nul\0", "a\n", "x" * 65, "\ud800"]
 )
 def test_a_session_id_that_is_no_file_name_is_refused_before_anything_is_made(tmp_path, session):
     with pytest.raises(BadSessionId, match="expected 1 to 64 letters, digits, - and _"):
@@ -586,9 +592,7 @@ def test_a_session_id_that_is_one_is_taken(tmp_path, session):
 def test_importing_the_agent_imports_nothing_that_it_does_not_need():
     heavy = {"click", "rich", "rich_click", "pydantic", "faker", "psutil", "httpx2", "chaoskit"}
     program = "import sys, reference_agent.agent; print('\\n'.join(sys.modules))"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = {name.split(".")[0] for name in done.stdout.split()}
     assert "aiosqlite" in loaded
     assert not loaded & heavy

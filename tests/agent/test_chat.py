@@ -50,9 +50,19 @@ async def note(self, args, key):
 notes.Notes.note = note
 sys.exit(cli.main())
 """
-POINTS = ("run.start", "log.append", "message.user", "decision.record", "message.assistant",
-          "call.issue", "note.append", "call.finish", "message.tool", "checkpoint.write",
-          "run.complete")  # fmt: skip
+POINTS = (
+    "run.start",
+    "log.append",
+    "message.user",
+    "decision.record",
+    "message.assistant",
+    "call.issue",
+    "note.append",
+    "call.finish",
+    "message.tool",
+    "checkpoint.write",
+    "run.complete",
+)
 MOMENTS = [f"{point}:{phase}" for point in POINTS for phase in ("before", "after")]
 TIMEOUT = 60
 
@@ -73,18 +83,27 @@ class Terminal:
 
     def __call__(self, *args, typed="", **how):
         done = subprocess.run(
-            self.command(*args, **how), input=typed, env=self.env,
-            capture_output=True, text=True, timeout=TIMEOUT, check=False,
-        )  # fmt: skip
+            self.command(*args, **how),
+            input=typed,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+            check=False,
+        )
         assert "Traceback" not in done.stderr
         return done
 
     @contextmanager
     def open(self, *args, **how):
         process = subprocess.Popen(
-            self.command(*args, **how), env=self.env, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+            self.command(*args, **how),
+            env=self.env,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         with process:
             try:
                 yield process
@@ -141,8 +160,12 @@ def test_resume_at_start_up_shows_the_conversation(run, command):
     words = [*command, "s1"] if command[0] == "chat" else ["--resume", "s1"]
     done = subprocess.run(
         [sys.executable, "-m", "reference_agent.cli", *words, "--state", run.state],
-        input="", capture_output=True, text=True, timeout=TIMEOUT, check=True,
-    )  # fmt: skip
+        input="",
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=True,
+    )
     assert done.stdout.splitlines() == [
         "session s1, 4 messages",
         "you: buy milk",
@@ -255,9 +278,12 @@ def test_the_same_words_said_twice_are_two_notes(run):
 
 def test_any_bytes_can_be_said_and_none_of_them_drives_the_terminal(run):
     done = subprocess.run(
-        run.command("chat"), input="ö \x1b[2J\n".encode() + b"\xff\n", capture_output=True,
-        timeout=TIMEOUT, check=True,
-    )  # fmt: skip
+        run.command("chat"),
+        input="ö \x1b[2J\n".encode() + b"\xff\n",
+        capture_output=True,
+        timeout=TIMEOUT,
+        check=True,
+    )
     assert b"\x1b" not in done.stdout
     assert "ö" in done.stdout.decode()
 
@@ -285,9 +311,12 @@ BAD = [
 def test_wrong_use_and_failures_are_one_line_and_a_code(run, args, code, text):
     if args[0] == "dance":
         done = subprocess.run(
-            [sys.executable, "-m", "reference_agent.cli", *args], capture_output=True, text=True,
-            timeout=TIMEOUT, check=False,
-        )  # fmt: skip
+            [sys.executable, "-m", "reference_agent.cli", *args],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+            check=False,
+        )
     else:
         done = run(*args)
     assert done.returncode == code
@@ -426,8 +455,10 @@ def test_logs_are_written_where_asked(run, tmp_path):
 def test_every_cadence_and_both_ways_of_asking_show_the_same(run, cadence, stream):
     done = run("chat", stream, "--cadence", cadence, typed="one\n")
     assert done.stdout.splitlines()[3:] == [
-        '  * note({"text": "one"})', "    = note 1", "agent: I have written that down (note 1).",
-    ]  # fmt: skip
+        '  * note({"text": "one"})',
+        "    = note 1",
+        "agent: I have written that down (note 1).",
+    ]
 
 
 @pytest.mark.skipif(
@@ -487,9 +518,12 @@ def test_the_screen_shows_streamed_words_once_and_says_when_they_are_void(capsys
     said.append(Message("assistant", "Hallo", (ToolCall("c", "note", {"text": "x"}),)))
     screen.hear("turn", {})
     assert capsys.readouterr().out.splitlines() == [
-        "you: go", "agent: Hal", "[the answer was cut off; it begins again]", "agent: Hallo",
+        "you: go",
+        "agent: Hal",
+        "[the answer was cut off; it begins again]",
+        "agent: Hallo",
         '  * note({"text": "x"})',
-    ]  # fmt: skip
+    ]
 
 
 def test_a_megabyte_is_not_poured_onto_the_screen():

@@ -24,19 +24,28 @@ MAYBE_COUNT = st.none() | st.integers(1, 10**9)
 PRICE = st.floats(min_value=0.01, max_value=1e3)
 configs = st.builds(
     Config,
-    agent_id=st.text(), state_directory=st.text(),
-    model=st.text(), provider_url=st.none() | st.text(), stream=st.booleans(),
-    max_retries=st.integers(0, 100), retry_base_delay_ms=st.integers(0, 10**6),
+    agent_id=st.text(),
+    state_directory=st.text(),
+    model=st.text(),
+    provider_url=st.none() | st.text(),
+    stream=st.booleans(),
+    max_retries=st.integers(0, 100),
+    retry_base_delay_ms=st.integers(0, 10**6),
     retry_after_limit_seconds=SECONDS,
-    max_turns=st.integers(1, 10**6), budget_tokens=MAYBE_COUNT,
-    budget_usd=st.none() | PRICE, usd_per_million_input_tokens=PRICE,
+    max_turns=st.integers(1, 10**6),
+    budget_tokens=MAYBE_COUNT,
+    budget_usd=st.none() | PRICE,
+    usd_per_million_input_tokens=PRICE,
     cadence=st.sampled_from(["turn", "call", "periodic"]),
-    checkpoint_every_turns=st.integers(1, 99), checkpoint_every_seconds=SECONDS,
-    tool_timeout_seconds=SECONDS, hook_timeout_seconds=SECONDS, model_timeout_seconds=SECONDS,
+    checkpoint_every_turns=st.integers(1, 99),
+    checkpoint_every_seconds=SECONDS,
+    tool_timeout_seconds=SECONDS,
+    hook_timeout_seconds=SECONDS,
+    model_timeout_seconds=SECONDS,
     log_level=st.sampled_from(["debug", "info", "warning", "error"]),
     log_secret_names=st.lists(st.text()).map(tuple),
     others=st.dictionaries(st.text().filter(lambda key: key not in KEYS), st.none() | st.integers(-9, 9)),
-)  # fmt: skip
+)
 
 
 @pytest.fixture
@@ -131,30 +140,40 @@ def test_known_keys_are_not_reported(file):
         ({"max_turns": 0}, "max_turns: expected a whole number, 1 or more, found 0"),
         ({"budget_tokens": 0}, "budget_tokens: expected a whole number, 1 or more, or null, found 0"),
         ({"budget_usd": -0.5}, "budget_usd: expected a number, 0 or more, or null, found -0.5"),
-        ({"tool_timeout_seconds": 0},
-         "tool_timeout_seconds: expected a number of seconds above 0, or null, found 0"),
+        (
+            {"tool_timeout_seconds": 0},
+            "tool_timeout_seconds: expected a number of seconds above 0, or null, found 0",
+        ),
         ({"cadence": "daily"}, 'cadence: expected "turn", "call" or "periodic", found "daily"'),
-        ({"log_level": "loud"},
-         'log_level: expected "debug", "info", "warning" or "error", found "loud"'),
+        ({"log_level": "loud"}, 'log_level: expected "debug", "info", "warning" or "error", found "loud"'),
         ({"stream": 1}, "stream: expected true or false, found 1"),
         ({"model": None}, "model: expected a text, found null"),
         ({"provider_url": 5}, "provider_url: expected a text, or null, found 5"),
-        ({"log_secret_names": ["a", 1]},
-         'log_secret_names: expected a list of texts, found ["a", 1]'),
+        ({"log_secret_names": ["a", 1]}, 'log_secret_names: expected a list of texts, found ["a", 1]'),
         ({"model": ["x" * 90]}, f'model: expected a text, found ["{"x" * 58}...'),
         ({"model": {"a\nb": 1}}, 'model: expected a text, found {"a\\nb": 1}'),
-        ({"cadence": "periodic", "checkpoint_every_turns": None},
-         ('cadence: "periodic" expects checkpoint_every_turns or checkpoint_every_seconds, '
-          "found null for both")),
-        ({"budget_usd": 1},
-         ("budget_usd: expects usd_per_million_input_tokens or usd_per_million_output_tokens, "
-          "found 0 for both: nothing would ever be spent")),
+        (
+            {"cadence": "periodic", "checkpoint_every_turns": None},
+            (
+                'cadence: "periodic" expects checkpoint_every_turns or checkpoint_every_seconds, '
+                "found null for both"
+            ),
+        ),
+        (
+            {"budget_usd": 1},
+            (
+                "budget_usd: expects usd_per_million_input_tokens or usd_per_million_output_tokens, "
+                "found 0 for both: nothing would ever be spent"
+            ),
+        ),
         ([1], "expected a JSON object, found [1]"),
         ("", "expected JSON, found something else (Input data was truncated)"),
-        ('{"max_retries": NaN}',
-         "expected JSON, found something else (JSON is malformed: invalid character (byte 16))"),
+        (
+            '{"max_retries": NaN}',
+            "expected JSON, found something else (JSON is malformed: invalid character (byte 16))",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_value_that_makes_no_sense_is_refused_in_one_line(file, content, complaint):
     """F3"""
     assert refusal(file, content) == f"{file}: {complaint}"
@@ -222,11 +241,7 @@ def test_a_save_is_synced_before_and_after_its_rename(file, monkeypatch):
     spy_on_calls(monkeypatch, calls)
     save(Config(), file)
     size = file.stat().st_size
-    assert calls == [
-        ("fsync", "file", size),
-        ("rename", "config.json", size),
-        ("fsync", "directory", None),
-    ]
+    assert calls == [("fsync", "file", size), ("rename", "config.json", size), ("fsync", "directory", None)]
 
 
 SETUP = """
@@ -255,11 +270,10 @@ def judge(directory, acknowledged):
     ("program", "found"),
     [
         (SAVES, {"holds"}),
-        ("import os\nos.fsync = lambda fd: None\n" + textwrap.dedent(SAVES),
-         {"holds", "lost", "corrupt"}),
+        ("import os\nos.fsync = lambda fd: None\n" + textwrap.dedent(SAVES), {"holds", "lost", "corrupt"}),
     ],
     ids=["as it is", "without its syncs"],
-)  # fmt: skip
+)
 def test_no_loss_of_power_takes_back_or_tears_what_was_saved(tmp_path, program, found):
     """F4: in every state that a crash could leave; and the judge sees what it should."""
     home, stage = tmp_path / "home", tmp_path / "stage"
@@ -310,9 +324,7 @@ def test_settings_are_plain_data():
 def test_the_temporary_file_is_named_by_the_process_or_as_the_caller_says(tmp_path, monkeypatch):
     names = []
     real = Path.replace
-    monkeypatch.setattr(
-        Path, "replace", lambda temp, path: (names.append(temp.name), real(temp, path))
-    )
+    monkeypatch.setattr(Path, "replace", lambda temp, path: (names.append(temp.name), real(temp, path)))
     save(Config(), tmp_path / "config.json")
     save(Config(), tmp_path / "config.json", mark="life-1")
     assert names == [f".config.json.{os.getpid()}.tmp", ".config.json.life-1.tmp"]
@@ -320,9 +332,7 @@ def test_the_temporary_file_is_named_by_the_process_or_as_the_caller_says(tmp_pa
 
 @pytest.mark.requirement("K6")
 def test_the_retries_of_the_settings_are_those_of_the_agent():
-    options = agent_options(
-        Config(max_retries=1, retry_base_delay_ms=2, retry_after_limit_seconds=3)
-    )
+    options = agent_options(Config(max_retries=1, retry_base_delay_ms=2, retry_after_limit_seconds=3))
     chosen = (options.max_retries, options.retry_base_delay_ms, options.retry_after_limit)
     assert chosen == (1, 2, 3)
     assert agent_options(Config()) == Options(tool_deadline=120.0)

@@ -158,10 +158,15 @@ def test_an_unknown_session_and_an_unknown_request(service):
     async def main(coordinator):
         files = sorted(service.path.iterdir())
         for call in (
-            coordinator.post("none", "x", "a"), coordinator.outcome("none", "a"), coordinator.read("none"),
-            coordinator.go_on("none"), coordinator.cancel("none"), coordinator.rotate("none"),
-            coordinator.resume("none", "a.b", "r", "x"), coordinator.glance("none"),
-        ):  # fmt: skip
+            coordinator.post("none", "x", "a"),
+            coordinator.outcome("none", "a"),
+            coordinator.read("none"),
+            coordinator.go_on("none"),
+            coordinator.cancel("none"),
+            coordinator.rotate("none"),
+            coordinator.resume("none", "a.b", "r", "x"),
+            coordinator.glance("none"),
+        ):
             with pytest.raises(UnknownSession):
                 await call
         assert sorted(service.path.iterdir()) == files
@@ -261,11 +266,7 @@ def test_a_fresh_message_revokes_the_token_and_cancels_the_run_that_waits(servic
         assert "run.interrupted" not in service.kinds()
         await refused("revoked", coordinator.resume("s", token, "r", "yes"))
         old = await coordinator.outcome("s", "q")
-        assert (old.state, old.reason, old.token) == (
-            "cancelled",
-            "superseded by a new message",
-            None,
-        )
+        assert (old.state, old.reason, old.token) == ("cancelled", "superseded by a new message", None)
         assert await coordinator.post("s", "ask may I?", "q") == old
         assert await service.status() == "idle"
         await service.boot()
@@ -380,10 +381,7 @@ def test_a_restart_interrupts_the_wait_and_continuing_gives_a_new_token(service)
         coordinator = service.coordinator
         assert await service.status() == "interrupted_startup"
         assert service.report.status == {"s": "interrupted_startup"}
-        assert service.kinds("run.interrupted", "token.revoked") == [
-            "token.revoked",
-            "run.interrupted",
-        ]
+        assert service.kinds("run.interrupted", "token.revoked") == ["token.revoked", "run.interrupted"]
         await refused("revoked", coordinator.resume("s", token, "r", "yes"))
         assert await service.status() == "interrupted_startup"  # nothing goes on by itself
         assert await coordinator.outcome("s", "q") is None
@@ -413,9 +411,7 @@ def test_any_message_takes_up_what_was_accepted_before(service):
     played(service, main)
 
 
-def test_while_a_message_takes_up_an_older_one_it_can_be_cancelled_and_deadlines_are_looked_at(
-    service,
-):
+def test_while_a_message_takes_up_an_older_one_it_can_be_cancelled_and_deadlines_are_looked_at(service):
     async def main(coordinator):
         await thinks(service)
         await service.boot()
@@ -432,9 +428,7 @@ def test_while_a_message_takes_up_an_older_one_it_can_be_cancelled_and_deadlines
         assert (cancelled.request_id, cancelled.state) == ("t", "running")
         service.model.go_on.set()
         await post
-        assert (await coordinator.outcome("s", "a")).answer == NOTED.format(
-            2
-        )  # its turn was decided
+        assert (await coordinator.outcome("s", "a")).answer == NOTED.format(2)  # its turn was decided
         assert (await coordinator.outcome("s", "t")).state == "cancelled"
 
     played(service, main)
@@ -692,9 +686,7 @@ def test_watching_has_every_status_and_interruption_from_where_one_was(service):
         await coordinator.cancel("s")
         observed = [e for e in service.log() if e["kind"] in ("status.derived", "run.interrupted")]
         told = [event.get("status", "run.interrupted") for event in observed]
-        assert told == [
-            "idle", "waiting", "run.interrupted", "interrupted_waiting", "waiting", "idle",
-        ]  # fmt: skip
+        assert told == ["idle", "waiting", "run.interrupted", "interrupted_waiting", "waiting", "idle"]
         for start in range(len(service.log()) + 1):
             wanted = [event for event in observed if event["seq"] > start]
             watch = coordinator.watch("s", start)
@@ -707,16 +699,7 @@ def test_watching_has_every_status_and_interruption_from_where_one_was(service):
 # --- O6: the facade has no persistence and no derivation
 
 STATUSES = {"running", "waiting", "idle", "interrupted_startup", "interrupted_waiting"}
-WRITERS = {
-    "os",
-    "io",
-    "shutil",
-    "tempfile",
-    "sqlite3",
-    "aiosqlite",
-    "fcntl",
-    "reference_agent.files",
-}
+WRITERS = {"os", "io", "shutil", "tempfile", "sqlite3", "aiosqlite", "fcntl", "reference_agent.files"}
 
 
 def tree_of(module):

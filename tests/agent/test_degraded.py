@@ -88,9 +88,7 @@ def test_a_mutating_call_is_refused_and_not_run_while_it_cannot_be_put_on_record
             return await agent.say("go", request_id="r")
 
     answer = play(main())
-    assert (
-        f"error: not run: call.issue could not be made durable: OperationalError: {FULL}" in answer
-    )
+    assert f"error: not run: call.issue could not be made durable: OperationalError: {FULL}" in answer
     assert answer.endswith("; effect 1]")  # the second time, with room on the disk
     assert len(home.effects) == 1
 
@@ -214,9 +212,7 @@ def full(_works, *_args):
 
 @pytest.mark.requirement("K9")
 @pytest.mark.parametrize(("name", "failure"), [("write", short), ("write", full), ("fsync", full)])
-def test_a_line_that_failed_does_not_count_and_is_written_anew(
-    tmp_path, monkeypatch, name, failure
-):
+def test_a_line_that_failed_does_not_count_and_is_written_anew(tmp_path, monkeypatch, name, failure):
     path = tmp_path / "log"
     log = EventLog(path, lambda: 0.0)
     assert log.append("first") == 1
@@ -238,9 +234,7 @@ def test_a_line_that_failed_does_not_count_and_is_written_anew(
 
 @pytest.mark.requirement("K9")
 @pytest.mark.parametrize(("name", "failure"), [("write", short), ("fsync", full)])
-def test_an_agent_whose_log_fails_claims_nothing_that_follows_it(
-    tmp_path, monkeypatch, name, failure
-):
+def test_an_agent_whose_log_fails_claims_nothing_that_follows_it(tmp_path, monkeypatch, name, failure):
     home = Home(tmp_path, entry([step("look")]))
     home.tools = [reading(home)]
 
@@ -260,5 +254,8 @@ def test_an_agent_whose_log_fails_claims_nothing_that_follows_it(
     log = EventLog(tmp_path / "s.messages.jsonl", lambda: 0.0)
     log.close()
     assert [event["kind"] for event in log.events] == [
-        "run.started", "turn.completed", "turn.completed", "run.completed",
-    ]  # fmt: skip
+        "run.started",
+        "turn.completed",
+        "turn.completed",
+        "run.completed",
+    ]

@@ -76,8 +76,15 @@ def test_both_stores_come_to_the_same(tmp_path):
         seen = home.seen()
         messages = [list(row) for row in seen["messages"]]
         usage = [list(row) for row in seen["usage"]]
-        found[store] = (answers, messages, seen["answers"], seen["versions"], usage, seen["errors"],
-                        home.told_without_seq())  # fmt: skip
+        found[store] = (
+            answers,
+            messages,
+            seen["answers"],
+            seen["versions"],
+            usage,
+            seen["errors"],
+            home.told_without_seq(),
+        )
     assert found["files"] == found["sqlite"]
 
 
@@ -96,9 +103,7 @@ def test_a_life_only_ever_adds_to_the_log(tmp_path):
     assert talk(home)[1] == "Again. []"
     after = (tmp_path / LOG).read_bytes()
     assert after.startswith(before)
-    assert [event["seq"] for event in read_log(tmp_path / LOG)] == list(
-        range(1, after.count(b"\n") + 1)
-    )
+    assert [event["seq"] for event in read_log(tmp_path / LOG)] == list(range(1, after.count(b"\n") + 1))
 
 
 # --- a disk that fails
@@ -139,9 +144,7 @@ def kinds(home) -> list[str]:
 
 @pytest.mark.requirement("K9")
 @pytest.mark.parametrize("how", ["full", "short", "unsynced"])
-def test_whichever_write_fails_it_is_tried_again_and_the_end_is_the_same(
-    tmp_path, monkeypatch, how
-):
+def test_whichever_write_fails_it_is_tried_again_and_the_end_is_the_same(tmp_path, monkeypatch, how):
     undisturbed = home_of(tmp_path / "undisturbed")
     answers = talk(undisturbed)
     for at in range(1, 200):
@@ -212,9 +215,7 @@ def test_damage_in_the_middle_names_file_and_line_and_is_left_as_it_is(tmp_path,
     assert (tmp_path / LOG).read_bytes() == content
 
 
-def test_what_a_killed_life_wrote_and_did_not_sync_is_synced_before_it_counts(
-    tmp_path, monkeypatch
-):
+def test_what_a_killed_life_wrote_and_did_not_sync_is_synced_before_it_counts(tmp_path, monkeypatch):
     content_of(tmp_path)
     synced = []
     monkeypatch.setattr(log_module.os, "fsync", synced.append)

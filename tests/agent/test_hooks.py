@@ -66,23 +66,27 @@ def warned(event, *handlers, **options):
 
 # ---- whose answer counts: every combination, against a model that was written apart ---------------
 
-BEFORE_A_TOOL = [
-    None,
-    Allow(),
-    ModifyArgs({"a": 1}),
-    ModifyArgs({"b": 2}),
-    Deny("no"),
-    Deny("never"),
-]
+BEFORE_A_TOOL = [None, Allow(), ModifyArgs({"a": 1}), ModifyArgs({"b": 2}), Deny("no"), Deny("never")]
 IN_THE_LOOP = [
-    None, Continue(), AppendContext("c1"), AppendContext("c2"), SystemMessage("s1"),
-    SystemMessage("s2"), Stop("enough"), Stop("halt"),
-]  # fmt: skip
+    None,
+    Continue(),
+    AppendContext("c1"),
+    AppendContext("c2"),
+    SystemMessage("s1"),
+    SystemMessage("s2"),
+    Stop("enough"),
+    Stop("halt"),
+]
 SENSELESS = {True: [Stop("x"), "yes"], False: [Deny("x"), 5]}
 STRENGTH = {
-    "Deny": 3, "ModifyArgs": 2, "Allow": 1,
-    "Stop": 4, "SystemMessage": 3, "AppendContext": 2, "Continue": 1,
-}  # fmt: skip
+    "Deny": 3,
+    "ModifyArgs": 2,
+    "Allow": 1,
+    "Stop": 4,
+    "SystemMessage": 3,
+    "AppendContext": 2,
+    "Continue": 1,
+}
 
 
 def as_json(decision):
@@ -107,9 +111,7 @@ def modelled(answers, neutral):
 
 
 def combinations(choices, length=3):
-    return itertools.chain.from_iterable(
-        itertools.product(choices, repeat=n) for n in range(length + 1)
-    )
+    return itertools.chain.from_iterable(itertools.product(choices, repeat=n) for n in range(length + 1))
 
 
 @pytest.mark.requirement("K8")
@@ -198,9 +200,7 @@ def test_plain_and_async_handlers_decide_alike():
             return Deny(reason)
 
     bound = functools.partial(Policy(), reason="bound")
-    assert decided(PRE, later, always(Deny("now")), Policy(), bound) == Deny(
-        "later\nnow\npolicy\nbound"
-    )
+    assert decided(PRE, later, always(Deny("now")), Policy(), bound) == Deny("later\nnow\npolicy\nbound")
 
 
 @pytest.mark.requirement("K8")
@@ -240,7 +240,7 @@ def test_a_tools_name_is_matched_as_a_whole(tool, matched, event):
         (Deny, print, None, "found <class 'reference_agent.hooks.Deny'>"),
         ([PreToolUse], "print", None, "expected a handler that can be called, found 'print'"),
     ],
-)  # fmt: skip
+)
 def test_a_registration_that_makes_no_sense_is_refused(kinds, handler, tool, complaint):
     """E6"""
     registry = HookRegistry()
@@ -306,7 +306,7 @@ def test_a_hook_that_fails_is_logged_and_skipped(event, handler, error):
         (TurnEnd(1), Deny("x"), "expected Stop, SystemMessage, AppendContext, Continue or None, found"),
         (TurnEnd(1), SystemMessage(None), "Expected `str`, got `null`"),
     ],
-)  # fmt: skip
+)
 def test_an_answer_that_makes_no_sense_is_logged_and_skipped(event, answer, complaint):
     """E4"""
     neutral = Allow() if event is PRE else Continue()

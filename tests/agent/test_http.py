@@ -51,9 +51,7 @@ class Client:
         """(id, event, data) of a stream, up to `most` or until an id; then we hang up."""
         headers = {} if last is None else {"Last-Event-ID": str(last)}
         found, event = [], {}
-        async with self.http.stream(
-            "GET", f"/sessions/{session}/events", headers=headers
-        ) as response:
+        async with self.http.stream("GET", f"/sessions/{session}/events", headers=headers) as response:
             assert response.status_code == 200
             assert response.headers["content-type"].startswith("text/event-stream")
             async for line in response.aiter_lines():
@@ -119,24 +117,17 @@ def test_every_route(service, store):
         listed = await client("GET", "/sessions")
         assert [each["id"] for each in listed["sessions"]] == sorted([nameless["id"], "new", "s"])
 
-        accepted = await client("POST", "/sessions/s/messages",
-                                {"content": "milk", "request_id": "a"}, expect=202)  # fmt: skip
+        accepted = await client(
+            "POST", "/sessions/s/messages", {"content": "milk", "request_id": "a"}, expect=202
+        )
         assert (accepted["request_id"], accepted["state"]) == ("a", "running")
         outcome = await client("GET", "/sessions/s/requests/a")
         assert outcome["answer"] == "I have written that down (note 1)."
         assert outcome["run_id"] == accepted["run_id"]
-        assert (
-            await client("POST", "/sessions/s/messages", {"content": "milk", "request_id": "a"})
-            == outcome
-        )
+        assert await client("POST", "/sessions/s/messages", {"content": "milk", "request_id": "a"}) == outcome
 
         read = await client("GET", "/sessions/s")
-        assert [each["role"] for each in read["messages"]] == [
-            "user",
-            "assistant",
-            "tool",
-            "assistant",
-        ]
+        assert [each["role"] for each in read["messages"]] == ["user", "assistant", "tool", "assistant"]
         assert read["status"] == "idle"
 
         waiting = await client.say("ask may I?", "q")
@@ -238,11 +229,16 @@ def test_what_is_not_there(service):
         await client.error(405, "method_not_allowed", "PUT", "/sessions/s")
         await client.error(404, "unknown_request", "GET", "/sessions/s/requests/none")
         for method, path, body in (
-            ("GET", "", None), ("GET", "/status", None), ("GET", "/events", None), ("POST", "/token", None),
-            ("POST", "/messages", {"content": "a"}), ("GET", "/requests/a", None),
-            ("POST", "/resume", {"token": "a.b", "result": ""}), ("POST", "/continue", None),
+            ("GET", "", None),
+            ("GET", "/status", None),
+            ("GET", "/events", None),
+            ("POST", "/token", None),
+            ("POST", "/messages", {"content": "a"}),
+            ("GET", "/requests/a", None),
+            ("POST", "/resume", {"token": "a.b", "result": ""}),
+            ("POST", "/continue", None),
             ("POST", "/cancel", None),
-        ):  # fmt: skip
+        ):
             await client.error(404, "unknown_session", method, f"/sessions/none{path}", body)
         for what in ("continue", "cancel", "token"):
             await client.error(409, "nothing_to_do", "POST", f"/sessions/s/{what}")
@@ -250,8 +246,28 @@ def test_what_is_not_there(service):
     run(service, main)
 
 
-NAMES = ["../x", "..", ".", "/etc/x", "a/b", "a\\b", "\0", "a\0b", "x" * 65, "x" * 5000, "", " ", "é",
-         "名前", "a.json", "a.messages", "~", "a\n", "\u2028", "\U0001f600"]  # fmt: skip
+NAMES = [
+    "../x",
+    "..",
+    ".",
+    "/etc/x",
+    "a/b",
+    "a\\b",
+    "\0",
+    "a\0b",
+    "x" * 65,
+    "x" * 5000,
+    "",
+    " ",
+    "é",
+    "名前",
+    "a.json",
+    "a.messages",
+    "~",
+    "a\n",
+    "\u2028",
+    "\U0001f600",
+]
 
 
 def test_no_name_leads_anywhere_or_makes_a_file(service, tmp_path):
@@ -272,12 +288,7 @@ def test_no_name_leads_anywhere_or_makes_a_file(service, tmp_path):
                 assert response.status_code in (400, 404, 405), (name, response.text)
                 code = response.json()["error"]["code"]
                 assert code in ("bad_session_id", "not_found", "method_not_allowed"), name
-        for raw in (
-            b"/sessions/../x",
-            b"/sessions/%2e%2e%2fx",
-            b"/sessions/..%2f..%2fx/status",
-            b"//x",
-        ):
+        for raw in (b"/sessions/../x", b"/sessions/%2e%2e%2fx", b"/sessions/..%2f..%2fx/status", b"//x"):
             response = await client.http.get(base.copy_with(raw_path=raw))
             assert response.status_code in (400, 404)
         assert tree(tmp_path) == before
@@ -330,10 +341,7 @@ def test_a_second_run_and_another_process_are_conflicts(service):
             told = await client.error(409, "session_busy", "GET", "/sessions/other")
             assert "another process" in told
             listed = (await client("GET", "/sessions"))["sessions"]
-            assert [(each["id"], "error" in each) for each in listed] == [
-                ("other", True),
-                ("s", False),
-            ]
+            assert [(each["id"], "error" in each) for each in listed] == [("other", True), ("s", False)]
         assert (await client("GET", "/sessions/other"))["status"] == "idle"
 
     run(service, main)
@@ -394,9 +402,7 @@ def test_a_bug_is_500_and_names_nothing_but_its_kind(service):
         async def complete(*_args, **_how):
             raise RuntimeError("the model is broken")
 
-        await client(
-            "POST", "/sessions/s/messages", {"content": "a", "request_id": "a"}, expect=202
-        )
+        await client("POST", "/sessions/s/messages", {"content": "a", "request_id": "a"}, expect=202)
         await client("GET", "/sessions/s/requests/a")
         service.model.complete = complete
         said = {"content": "b", "request_id": "b", "wait": True}
@@ -498,9 +504,7 @@ def test_no_secret_is_in_a_log_a_file_or_an_error(service, tmp_path, capfd, capl
 
     with (tmp_path / "lines").open("w") as stream, written_to(stream, level="debug"):
         run(service, main)
-    files = [
-        each.read_bytes().decode(errors="replace") for each in tmp_path.rglob("*") if each.is_file()
-    ]
+    files = [each.read_bytes().decode(errors="replace") for each in tmp_path.rglob("*") if each.is_file()]
     everything = "\n".join([*files, *said, *capfd.readouterr(), caplog.text])
     assert len(secrets) == 4
     for token in secrets:
@@ -518,9 +522,7 @@ def observed(service):
 
 
 @pytest.mark.parametrize("store", ["sqlite", "files"])
-def test_whoever_comes_back_misses_nothing_and_sees_nothing_twice_also_across_a_restart(
-    service, store
-):
+def test_whoever_comes_back_misses_nothing_and_sees_nothing_twice_also_across_a_restart(service, store):
     service.store = store
     seen = []
 

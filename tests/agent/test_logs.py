@@ -108,11 +108,7 @@ def test_an_error_brings_its_traceback_and_a_warning_does_not():
     failed, by_hand, warned = reader.read()
     assert failed == by_hand
     assert (failed["level"], failed["turn"]) == ("error", 3)
-    assert (
-        failed["error"]
-        == warned["error"]
-        == "JSONDecodeError: Expecting value: line 1 column 1 (char 0)"
-    )
+    assert failed["error"] == warned["error"] == "JSONDecodeError: Expecting value: line 1 column 1 (char 0)"
     assert failed["traceback"].startswith("Traceback")
     assert "traceback" not in warned
 
@@ -158,9 +154,7 @@ def test_nothing_is_rendered_while_nobody_listens():
 
 def test_the_agent_alone_writes_nothing_not_even_warnings():
     """L1: `logging` prints warnings to stderr where it finds no handler at all."""
-    code = (
-        "from reference_agent.logs import get_logger; get_logger('x').error('y', error=OSError())"
-    )
+    code = "from reference_agent.logs import get_logger; get_logger('x').error('y', error=OSError())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "")
 
@@ -210,9 +204,19 @@ SECRET = "s3cr3t-Va1ue"  # noqa: S105 - what the tests look for in the log
 @pytest.mark.requirement("K9")
 @pytest.mark.parametrize(
     "name",
-    [*SECRET_NAMES, "OPENAI_API_KEY", "X-Api-Key", "apiKey", "resume_token", "accessToken",
-     "client_secret", "Authorization", "Set-Cookie", "db.password"],
-)  # fmt: skip
+    [
+        *SECRET_NAMES,
+        "OPENAI_API_KEY",
+        "X-Api-Key",
+        "apiKey",
+        "resume_token",
+        "accessToken",
+        "client_secret",
+        "Authorization",
+        "Set-Cookie",
+        "db.password",
+    ],
+)
 def test_a_field_named_like_a_secret_is_hidden_at_any_depth(name):
     """L3"""
     for value in (SECRET, 1234, [SECRET], {"a": SECRET}, b"s3cr3t-Va1ue"):
@@ -222,9 +226,20 @@ def test_a_field_named_like_a_secret_is_hidden_at_any_depth(name):
 
 @pytest.mark.parametrize(
     "name",
-    ["input_tokens", "output_tokens", "token_usage", "max_tokens", "key", "idempotency_key",
-     "secretary", "provider_key_variable", "tokenizer", "keyboard", "session_id"],
-)  # fmt: skip
+    [
+        "input_tokens",
+        "output_tokens",
+        "token_usage",
+        "max_tokens",
+        "key",
+        "idempotency_key",
+        "secretary",
+        "provider_key_variable",
+        "tokenizer",
+        "keyboard",
+        "session_id",
+    ],
+)
 def test_a_harmless_name_is_not_hidden(name):
     """L3, the other way: counting tokens is what some lines are for."""
     assert logged(**{name: 17}) == {name: 17}
@@ -257,10 +272,10 @@ class Client:
         ValueError(f"bad token={SECRET}"),
         Client(),
         {f"api_key={SECRET}": 1},
-        f"token = \"{SECRET} with spaces\"",
+        f'token = "{SECRET} with spaces"',
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_secret_inside_a_text_is_hidden(value):
     """L3"""
     with lines() as reader:
@@ -272,13 +287,7 @@ def test_a_secret_inside_a_text_is_hidden(value):
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "the token was refused",
-        "https://host:8080/a@b",
-        "a secret: ",
-        "task-12345678",
-        "Bearer of news",
-    ],
+    ["the token was refused", "https://host:8080/a@b", "a secret: ", "task-12345678", "Bearer of news"],
 )
 def test_a_text_without_a_secret_is_as_it_was(text):
     """L3, the other way."""
@@ -373,11 +382,17 @@ def test_a_long_text_is_cut_and_says_so():
 
 
 anything = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()) | st.binary()
-    | st.builds(object) | st.builds(Unprintable),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(st.characters())
+    | st.binary()
+    | st.builds(object)
+    | st.builds(Unprintable),
     lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner),
     max_leaves=20,
-)  # fmt: skip
+)
 
 
 @given(event=st.text(st.characters()), fields=st.dictionaries(st.text(st.characters()), anything))

@@ -13,14 +13,13 @@ OLD = {
     "sessions": [("s", "agent", "old-model", "old-provider", 1)],
     "messages": [
         (1, "s", "agent", 0, "user", "hello", None, None, None, 1),
-        (2, "s", "agent", 0, "assistant", "", None, None,
-         '[{"id":"c1","name":"t","args":{"a":1}}]', 1),
+        (2, "s", "agent", 0, "assistant", "", None, None, '[{"id":"c1","name":"t","args":{"a":1}}]', 1),
         (3, "s", "agent", 0, "tool", "fine", "c1", "t", None, 2),
         (4, "s", "agent", 1, "assistant", "bye", None, None, None, 3),
     ],
     "token_usage": [(1, "s", "agent", 0, 10, 20, 1), (2, "s", "agent", 1, 1, 2, 3)],
     "errors": [(1, "s", "agent", 0, "llm_stream", "old", 1), (2, "s", "agent", 1, "x", "y", 2)],
-}  # fmt: skip
+}
 LOADED = [
     Message("user", "hello"),
     Message("assistant", "", (ToolCall("c1", "t", {"a": 1}),)),
@@ -96,9 +95,7 @@ def test_an_upgraded_database_has_the_shape_of_a_new_one(tmp_path):
 
     def columns(name):
         db = sqlite3.connect(tmp_path / name / "sessions.db")
-        tables = [
-            row[0] for row in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
-        ]
+        tables = [row[0] for row in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
         found = {t: db.execute(f"PRAGMA table_info({t})").fetchall() for t in tables}
         db.close()
         return found

@@ -20,9 +20,21 @@ from reference_agent.retry import Restarted, call_with_retry, stream_with_retry
 
 MODES = ["complete", "stream"]
 HELLO = [Message("user", "hello")]
-SCRIPT = [{"steps": [[{"tool": "pay", "args": {"to": "Zoë", "cents": 5, "more": [{"a": 1, "b": None}]},
-                       "noise": "memo"},
-                      {"tool": "look", "args": {}}]], "answer": "Paid."}]  # fmt: skip
+SCRIPT = [
+    {
+        "steps": [
+            [
+                {
+                    "tool": "pay",
+                    "args": {"to": "Zoë", "cents": 5, "more": [{"a": 1, "b": None}]},
+                    "noise": "memo",
+                },
+                {"tool": "look", "args": {}},
+            ]
+        ],
+        "answer": "Paid.",
+    }
+]
 PAY = ToolSpec("pay", "Pays.", {"type": "object", "properties": {"cents": {"type": "integer"}}})
 KEY = "sk-abcdefghijklmnopqrstuvwxyz"
 PATIENT = Timeouts(connect=30.0, silence=30.0, total=60.0)
@@ -63,8 +75,9 @@ def after(decision):
 def test_the_script_is_played_from_the_conversation_alone(mode):
     decision = ask(ScriptedProvider(SCRIPT), mode).message
     assert [(call.id, call.name) for call in decision.calls] == [
-        ("call_1_0_0", "pay"), ("call_1_0_1", "look"),
-    ]  # fmt: skip
+        ("call_1_0_0", "pay"),
+        ("call_1_0_1", "look"),
+    ]
     another_life = ScriptedProvider(SCRIPT)
     assert ask(another_life, mode, after(decision)).message.content == "Paid. [did pay; did look]"
     assert ask(another_life, mode).message == decision
@@ -97,8 +110,7 @@ def test_a_fickle_model_means_the_same_and_never_says_it_twice(mode):
         assert pay.args.pop("memo").startswith("noise ")
         intents = [idempotency_key("s", call.name, call.args) for call in (pay, look)]
         assert intents == [
-            idempotency_key("s", c.name, c.args)
-            for c in ask(ScriptedProvider(SCRIPT)).message.calls
+            idempotency_key("s", c.name, c.args) for c in ask(ScriptedProvider(SCRIPT)).message.calls
         ]
     answers = {ask(life, mode, after(decisions[0])).message.content for life in lives}
     assert len(answers) == 10
@@ -112,8 +124,7 @@ def test_a_fickle_model_is_decided_by_its_nonce():
 
 def test_failures_come_before_the_answer_of_their_turn():
     provider = ScriptedProvider(
-        SCRIPT,
-        failures=failures_from({"2": [{"status": 429, "retry_after": 2.0}, {"status": 400}]}),
+        SCRIPT, failures=failures_from({"2": [{"status": 429, "retry_after": 2.0}, {"status": 400}]})
     )
     decision = ask(provider).message
     facts = []
@@ -126,9 +137,7 @@ def test_failures_come_before_the_answer_of_their_turn():
 
 
 def test_a_broken_connection_strikes_a_stream_in_the_middle():
-    provider = ScriptedProvider(
-        [{"steps": [], "answer": "a b c d"}], failures=failures_from({1: [{}]})
-    )
+    provider = ScriptedProvider([{"steps": [], "answer": "a b c d"}], failures=failures_from({1: [{}]}))
     shown = []
 
     async def watch():
@@ -149,11 +158,10 @@ def test_how_often_a_turn_was_asked_can_be_counted_outside_of_the_process():
 # --- messages on the wire -------------------------------------------------------------------------
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
-)  # fmt: skip
+)
 names = st.text(min_size=1, max_size=12)
 calls = st.builds(ToolCall, names, names, st.dictionaries(st.text(), json_values, max_size=4))
 some_calls = st.lists(calls, min_size=1, max_size=3, unique_by=lambda call: call.id).map(tuple)
@@ -186,8 +194,7 @@ def test_a_system_message_is_no_part_of_a_conversation(role):
 @given(st.text(), some_calls | st.just(()))
 def test_an_answer_in_pieces_is_the_answer_in_one(content, calls):
     wire_calls = to_wire(Message("assistant", content, calls)).get("tool_calls", ())
-    reply = replies.Reply("id", "m", content, tuple(wire_calls),
-                          {"prompt_tokens": 3, "completion_tokens": 4})  # fmt: skip
+    reply = replies.Reply("id", "m", content, tuple(wire_calls), {"prompt_tokens": 3, "completion_tokens": 4})
     body = {"messages": []}
     whole = answer_from(body, replies.whole(reply).decode())
     assembly = Assembly(body)
@@ -221,22 +228,25 @@ def fragment(**fields):
         ([fragment(index=0, id="a"), fragment(index=0, id="b")], "one id for the tool call", True),
         ([fragment(index=0, id="a"), chunk({}, "tool_calls")], "an id and a name", True),
         (
-            [fragment(index=0, id="a", function={"name": "f", "arguments": '{"torn'}),
-             chunk({}, "tool_calls")],
-            "arguments of a tool call as a JSON object", True,
+            [
+                fragment(index=0, id="a", function={"name": "f", "arguments": '{"torn'}),
+                chunk({}, "tool_calls"),
+            ],
+            "arguments of a tool call as a JSON object",
+            True,
         ),
         (
-            [fragment(index=0, id="a", function={"name": "f", "arguments": "[1]"}),
-             chunk({}, "tool_calls")],
-            "arguments of a tool call as a JSON object", True,
+            [fragment(index=0, id="a", function={"name": "f", "arguments": "[1]"}), chunk({}, "tool_calls")],
+            "arguments of a tool call as a JSON object",
+            True,
         ),
         (
-            [fragment(index=n, id="a", function={"name": "f"}) for n in (0, 1)]
-            + [chunk({}, "tool_calls")],
-            "different ids", True,
+            [fragment(index=n, id="a", function={"name": "f"}) for n in (0, 1)] + [chunk({}, "tool_calls")],
+            "different ids",
+            True,
         ),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_whole_is_not_an_answer(chunks, complaint, retryable):
     """M1"""
     assembly = Assembly({"messages": []})
@@ -247,8 +257,10 @@ def test_what_is_not_whole_is_not_an_answer(chunks, complaint, retryable):
 
 def test_a_character_that_was_cut_in_two_is_whole_again():
     assembly = Assembly({"messages": []})
-    for data in ['{"choices": [{"delta": {"content": "\\ud83d"}}]}',
-                 '{"choices": [{"delta": {"content": "\\ude00"}, "finish_reason": "stop"}]}']:  # fmt: skip
+    for data in [
+        '{"choices": [{"delta": {"content": "\\ud83d"}}]}',
+        '{"choices": [{"delta": {"content": "\\ude00"}, "finish_reason": "stop"}]}',
+    ]:
         assembly.add(data)
     assert assembly.answer().message.content == "😀"
 
@@ -313,10 +325,13 @@ FAULTS = [
     (Misbehaviour("unauthorized"), (401, False, None)),
     (Misbehaviour("timeout"), (None, True, None)),
     (Misbehaviour("slow", seconds=3600), (None, True, None)),
-    *((Misbehaviour(kind, after=n), (None, True, None))
-      for kind in ("reset", "cut", "malformed") for n in (0, 2, 99)),
+    *(
+        (Misbehaviour(kind, after=n), (None, True, None))
+        for kind in ("reset", "cut", "malformed")
+        for n in (0, 2, 99)
+    ),
     (Misbehaviour("unfinished"), (None, True, None)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.requirement("K5")
@@ -331,9 +346,7 @@ def test_each_fault_is_told_for_what_it_is(mode, fault, facts):
     arrived = threading.Semaphore(0)
     with ModelServer([fault], on_request=lambda _: arrived.release()) as server:
         with pytest.raises(ModelError, match="expected") as caught:
-            asyncio.run(
-                asked_once(server, mode, timeouts=timeouts, clock=lambda: ONE_SECOND_BEFORE)
-            )
+            asyncio.run(asked_once(server, mode, timeouts=timeouts, clock=lambda: ONE_SECOND_BEFORE))
         assert arrived.acquire(timeout=30)
         error = caught.value
         assert (error.status, error.retryable, error.retry_after) == facts
@@ -390,9 +403,7 @@ def test_retries_get_through_whatever_the_seed_has_in_store(mode, seed):
     async def ask_with_retries(provider, turn):
         retry = {"turn": turn, "context": "llm", "on_failure": on_failure, "sleep": sleep}
         if mode == "complete":
-            return await call_with_retry(
-                lambda: provider.complete(HELLO, system="", tools=()), **retry
-            )
+            return await call_with_retry(lambda: provider.complete(HELLO, system="", tools=()), **retry)
         stream = stream_with_retry(lambda: provider.stream(HELLO, system="", tools=()), **retry)
         said = [item async for item in stream]
         last = max((n for n, item in enumerate(said) if item == Restarted()), default=-1)
@@ -458,11 +469,7 @@ def test_the_key_shows_nowhere(mode, kind, monkeypatch, caplog):
 def test_half_a_key_is_scrubbed_too():
     secret = Secret(KEY + "\n")
     assert secret.scrub(f"..{KEY}.. {KEY[:12]}") == "..***.. ***"
-    assert (repr(secret), Secret(None).scrub("text"), bool(Secret(""))) == (
-        "Secret(***)",
-        "text",
-        False,
-    )
+    assert (repr(secret), Secret(None).scrub("text"), bool(Secret(""))) == ("Secret(***)", "text", False)
 
 
 @pytest.mark.parametrize("key", ["two words", "line\nbreak", "schlüssel"])
@@ -487,11 +494,7 @@ def test_an_exhausted_quota_is_not_a_rate_limit(monkeypatch):
     fault = Misbehaviour("rate_limit", retry_after="5")
     with ModelServer([fault]) as server, pytest.raises(ModelError, match="pay first") as caught:
         asyncio.run(asked_once(server, "complete"))
-    assert (caught.value.status, caught.value.retryable, caught.value.retry_after) == (
-        429,
-        False,
-        None,
-    )
+    assert (caught.value.status, caught.value.retryable, caught.value.retry_after) == (429, False, None)
 
 
 def test_no_key_is_no_header():

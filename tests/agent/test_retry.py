@@ -6,12 +6,7 @@ import pytest
 
 from reference_agent.messages import Message
 from reference_agent.providers.base import Answer, ModelError, TextDelta, Usage
-from reference_agent.retry import (
-    Restarted,
-    RetriesExhausted,
-    call_with_retry,
-    stream_with_retry,
-)
+from reference_agent.retry import Restarted, RetriesExhausted, call_with_retry, stream_with_retry
 
 ANSWER = Answer(Message("assistant", "two words"), Usage(3, 2))
 MODES = ["complete", "stream"]
@@ -62,11 +57,8 @@ class Story:
         return self.items[-1]
 
     def tell(self, mode="complete", **options):
-        options = {"turn": 4, "context": "llm", "on_failure": self.on_failure, "sleep": self.sleep,
-                   **options}  # fmt: skip
-        asked = (
-            call_with_retry(self.call, **options) if mode == "complete" else self._streamed(options)
-        )
+        options = {"turn": 4, "context": "llm", "on_failure": self.on_failure, "sleep": self.sleep, **options}
+        asked = call_with_retry(self.call, **options) if mode == "complete" else self._streamed(options)
         return asyncio.run(asked)
 
     def kinds(self, kind):
@@ -95,10 +87,14 @@ def test_each_failure_is_on_record_before_the_wait_that_follows_it(mode):
     story = Story(busy("one"), busy("two"))
     assert story.tell(mode) == ANSWER
     assert story.events == [
-        ("call",), ("row", 4, "llm", "one", 0), ("sleep", 0.5),
-        ("call",), ("row", 4, "llm", "two", 1), ("sleep", 1.0),
         ("call",),
-    ]  # fmt: skip
+        ("row", 4, "llm", "one", 0),
+        ("sleep", 0.5),
+        ("call",),
+        ("row", 4, "llm", "two", 1),
+        ("sleep", 1.0),
+        ("call",),
+    ]
 
 
 @pytest.mark.requirement("K5")
@@ -134,9 +130,7 @@ def test_what_is_no_failure_of_the_model_passes_through(mode, error):
 
 
 @pytest.mark.requirement("K5")
-@pytest.mark.parametrize(
-    ("retry_after", "waits"), [(7.0, [7.0]), (0.1, [0.5]), (0.0, [0.5]), (None, [0.5])]
-)
+@pytest.mark.parametrize(("retry_after", "waits"), [(7.0, [7.0]), (0.1, [0.5]), (0.0, [0.5]), (None, [0.5])])
 def test_the_longer_wait_wins(retry_after, waits):
     """R1"""
     story = Story(busy(retry_after=retry_after))
@@ -148,9 +142,13 @@ def test_the_longer_wait_wins(retry_after, waits):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("options", "wait"),
-    [({}, 60.0), ({"retry_after_limit": 5.0}, 5.0), ({"retry_after_limit": None}, 86_400.0),
-     ({"retry_after_limit": 5.0, "base_delay_ms": 9000}, 9.0)],
-)  # fmt: skip
+    [
+        ({}, 60.0),
+        ({"retry_after_limit": 5.0}, 5.0),
+        ({"retry_after_limit": None}, 86_400.0),
+        ({"retry_after_limit": 5.0, "base_delay_ms": 9000}, 9.0),
+    ],
+)
 def test_a_server_cannot_have_us_wait_until_tomorrow(mode, options, wait):
     """R1"""
     # BUG found by this test: a Retry-After of a day was waited for, with the request open.
@@ -209,9 +207,7 @@ def test_a_stream_that_failed_half_way_begins_again_and_says_so():
     story = Story(busy(), busy(), shows=1)
     story.tell("stream")
     shown = TextDelta("two ")
-    assert story.items == [
-        shown, Restarted(), shown, Restarted(), shown, TextDelta("words"), ANSWER,
-    ]  # fmt: skip
+    assert story.items == [shown, Restarted(), shown, Restarted(), shown, TextDelta("words"), ANSWER]
 
 
 def test_a_stream_that_failed_before_it_showed_anything_just_begins():

@@ -194,8 +194,9 @@ def test_a_second_server_does_not_get_what_the_first_one_has(state, store):
 def serve(state, *args):
     """One that is expected to end by itself."""
     command = [sys.executable, "-m", "reference_agent.cli", "serve", "--state", str(state), *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False,
-                          env=without_proxies())  # fmt: skip
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=TIMEOUT, check=False, env=without_proxies()
+    )
 
 
 def test_a_port_that_is_taken_is_one_line_and_no_session_is_touched(state):
@@ -218,11 +219,7 @@ def test_a_port_that_is_taken_is_one_line_and_no_session_is_touched(state):
         (("--port", "http"), 2, "expected 0 to 65535"),
         (("--sweep", "0"), 2, "more than 0"),
         (("--sweep", "nan"), 2, "more than 0"),
-        (
-            ("--port", "0", "--host", "nowhere.invalid"),
-            1,
-            "cannot listen on nowhere.invalid port 0",
-        ),
+        (("--port", "0", "--host", "nowhere.invalid"), 1, "cannot listen on nowhere.invalid port 0"),
         (("--port", "0", "--host", "192.0.2.1"), 1, "cannot listen on 192.0.2.1 port 0"),
         (("--port", "0", "--url", "http://127.0.0.1:1/v1"), 2, "--url needs --model"),
     ],

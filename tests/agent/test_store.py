@@ -24,25 +24,28 @@ from tests.agent.helpers import Home, entry, play, step
 COLUMNS = {
     "sessions": {"id", "agent_id", "model", "provider", "created_at"},
     "messages": {
-        "id", "session_id", "agent_id", "turn", "role", "content", "tool_call_id", "tool_name",
-        "tool_args", "created_at",
+        "id",
+        "session_id",
+        "agent_id",
+        "turn",
+        "role",
+        "content",
+        "tool_call_id",
+        "tool_name",
+        "tool_args",
+        "created_at",
     },
-    "token_usage": {
-        "id", "session_id", "agent_id", "turn", "input_tokens", "output_tokens", "created_at",
-    },
-    "errors": {
-        "id", "session_id", "agent_id", "turn", "context", "message", "attempt", "created_at",
-    },
+    "token_usage": {"id", "session_id", "agent_id", "turn", "input_tokens", "output_tokens", "created_at"},
+    "errors": {"id", "session_id", "agent_id", "turn", "context", "message", "attempt", "created_at"},
     "checkpoints": {"id", "session_id", "agent_id", "turn", "last_msg_id", "created_at"},
-}  # fmt: skip
+}
 
 INTEGERS = st.integers(-(2**63), 2**64 - 1)
 JSON = st.recursive(
-    st.none() | st.booleans() | INTEGERS | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
+    st.none() | st.booleans() | INTEGERS | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
-)  # fmt: skip
+)
 ARGS = st.dictionaries(st.text(), JSON, max_size=4)
 CALLS = st.lists(st.builds(ToolCall, st.text(), st.text(), ARGS), min_size=1, max_size=3).map(tuple)
 REASONING = st.lists(st.builds(Reasoning, st.text(), ARGS), max_size=2).map(tuple)
@@ -50,9 +53,8 @@ MESSAGES = st.one_of(
     st.builds(Message, st.just("user"), st.text()),
     st.builds(Message, st.just("assistant"), st.text(), reasoning=REASONING),
     st.builds(Message, st.just("assistant"), st.text(), CALLS, reasoning=REASONING),
-    st.builds(Message, st.just("tool"), st.text(), call_id=st.text(), tool=st.text(),
-              is_error=st.booleans()),
-)  # fmt: skip
+    st.builds(Message, st.just("tool"), st.text(), call_id=st.text(), tool=st.text(), is_error=st.booleans()),
+)
 PLANS = st.none() | st.builds(
     Plan, st.lists(st.builds(Step, st.text(), st.booleans(), st.text(), st.text())).map(tuple)
 )
@@ -123,9 +125,7 @@ def test_each_of_the_five_tables_has_the_columns_of_the_seed(tmp_path, table):
         await (await opened(tmp_path / "db")).close()
 
     play(main())
-    found = {
-        row[1] for row in sqlite3.connect(tmp_path / "db").execute(f"PRAGMA table_info({table})")
-    }
+    found = {row[1] for row in sqlite3.connect(tmp_path / "db").execute(f"PRAGMA table_info({table})")}
     assert found >= COLUMNS[table]
 
 
@@ -190,12 +190,16 @@ def test_a_call_goes_from_issued_to_its_end_and_is_found_by_id_and_key(kind):
 
     async def read(store):
         return [
-            await store.call("c1"), await store.decided_call("k"), await store.completed_call("k"),
+            await store.call("c1"),
+            await store.decided_call("k"),
+            await store.completed_call("k"),
             [call.call_id for call in await store.pending_calls()],
             [call.call_id for call in await store.open_questions()],
-            (await store.decided_call("k2")).status, await store.completed_call("k2"),
-            (await store.call("c4")).status, await store.call("c9"),
-        ]  # fmt: skip
+            (await store.decided_call("k2")).status,
+            await store.completed_call("k2"),
+            (await store.call("c4")).status,
+            await store.call("c9"),
+        ]
 
     issued, found = written_and_read(kind, write, read)
     done = RecordedCall("c1", "pay", CALL.args, "k", "completed", "a\u2028b\x00")
@@ -228,14 +232,20 @@ def test_requests_and_runs_are_what_became_of_them(kind):
         await store.start_run(Run("run-again", "one", "boot"), Request("one", "other words", 7))
 
     async def read(store):
-        return (await store.request("one"), await store.request("nobody"), await store.last_run(),
-                await store.unfinished_requests())  # fmt: skip
+        return (
+            await store.request("one"),
+            await store.request("nobody"),
+            await store.last_run(),
+            await store.unfinished_requests(),
+        )
 
     _, found = written_and_read(kind, write, read)
     assert found == (
-        Request("one", "do one", 7, "done"), None, (Run("run-again", "one", "boot"), "running"),
+        Request("one", "do one", 7, "done"),
+        None,
+        (Run("run-again", "one", "boot"), "running"),
         [Request("three", "do three", 1)],
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.requirement("K2", "O1")
@@ -296,9 +306,7 @@ def test_every_version_stays_loadable_exactly_as_it_was(kind, turns):
             for message in messages:
                 await store.add_message(message, number)
                 said.append(message)
-            taken.append(
-                (await store.write_checkpoint(number, plan, budget), list(said), plan, budget)
-            )
+            taken.append((await store.write_checkpoint(number, plan, budget), list(said), plan, budget))
             await store.add_message(Message("assistant", "half a turn"), number)
             await store.roll_back_to((await store.latest_checkpoint()).last_msg_id)
         return taken
@@ -350,8 +358,13 @@ def test_a_deleted_middle_version_does_not_break_resume_nor_the_count(tmp_path):
 
     before, answer, versions = play(main())
     assert [message.role for message in before] == [
-        "user", "assistant", "tool", "assistant", "tool", "assistant",
-    ]  # fmt: skip
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
     assert answer == "Again. []"
     assert versions == [1, 3, 4]
 
@@ -616,10 +629,16 @@ def test_a_torn_last_line_is_cut_off_wherever_it_was_torn(tmp_path):
 @pytest.mark.parametrize(
     ("line", "bad"),
     [
-        (1, b"rubbish"), (2, b""), (2, b"[]"), (3, b'{"seq": 7}'), (2, b'{"seq": 1}'),
-        (3, b'{"kind": "no seq"}'), (2, b'{"seq": 2, "kind": "\xff"}'), (1, b"\x00" * 20),
+        (1, b"rubbish"),
+        (2, b""),
+        (2, b"[]"),
+        (3, b'{"seq": 7}'),
+        (2, b'{"seq": 1}'),
+        (3, b'{"kind": "no seq"}'),
+        (2, b'{"seq": 2, "kind": "\xff"}'),
+        (1, b"\x00" * 20),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("tail", [b"", b'{"seq": 4, "ki'])
 def test_any_other_damage_names_file_and_line_and_is_left_as_it_is(tmp_path, line, bad, tail):
     # BUG found by this test: with a torn last line as well, the file was cut before it was judged.

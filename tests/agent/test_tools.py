@@ -42,9 +42,7 @@ def test_a_mutating_call_is_on_record_before_it_runs_and_its_result_after(tmp_pa
     seen = []
 
     async def run(args, key):
-        seen.append(
-            home.rows("SELECT status, result_text, idempotency_key = ? FROM tool_calls", key)
-        )
+        seen.append(home.rows("SELECT status, result_text, idempotency_key = ? FROM tool_calls", key))
         return "done"
 
     home.tools = [Tool(name="act", run=run, mutating=True)]
@@ -99,8 +97,9 @@ def test_the_key_is_the_intent_and_nothing_else():
 
 
 @pytest.mark.requirement("H2")
-@pytest.mark.parametrize(("own", "times"), [(None, 1), (lambda args, call_id: call_id, 2),
-                                            (lambda args, call_id: args["to"], 1)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("own", "times"), [(None, 1), (lambda args, call_id: call_id, 2), (lambda args, call_id: args["to"], 1)]
+)
 def test_a_tool_may_say_itself_which_calls_are_the_same(tmp_path, own, times):
     home = Home(tmp_path, entry([step("act", to="a"), step("act", to="a")]))
     home.tools = [home.acting(key=own)]
@@ -110,8 +109,12 @@ def test_a_tool_may_say_itself_which_calls_are_the_same(tmp_path, own, times):
 
 @pytest.mark.requirement("H2")
 def test_an_own_key_joins_calls_whose_other_arguments_differ(tmp_path):
-    home = Home(tmp_path, entry([step("act", to="a", memo="x")], [step("act", to="a", memo="y")],
-                                [step("act", to="b", memo="x")]))  # fmt: skip
+    home = Home(
+        tmp_path,
+        entry(
+            [step("act", to="a", memo="x")], [step("act", to="a", memo="y")], [step("act", to="b", memo="x")]
+        ),
+    )
     home.tools = [home.acting(key=lambda args, _call_id: args["to"])]
     assert say(home) == ["Done. [effect 1; effect 1; effect 2]"]
 
@@ -228,9 +231,7 @@ def test_a_call_that_a_crash_interrupted_is_settled_as_its_tool_can(
     assert say(home) == [f"Done. [{result}]"]
     assert len(home.effects) == effects
     assert len(set(home.effects)) <= 1  # every try under the same key
-    assert [(call.tool, call.args) for call in home.status.open_questions] == [
-        ("act", {"n": 1})
-    ] * questions
+    assert [(call.tool, call.args) for call in home.status.open_questions] == [("act", {"n": 1})] * questions
     assert len(home.asked) == 2  # once for the turn, once for the answer
 
 
@@ -272,9 +273,7 @@ def test_an_open_question_is_told_and_still_open_in_later_lives(tmp_path):
 
 
 @pytest.mark.requirement("H4")
-def test_an_open_question_that_a_crash_kept_from_being_told_is_told_by_the_next_life(
-    tmp_path, monkeypatch
-):
+def test_an_open_question_that_a_crash_kept_from_being_told_is_told_by_the_next_life(tmp_path, monkeypatch):
     # BUG found by `chaoskit run cadence-periodic --store files --plan sample --runs 500 --seed 1`.
     home = Home(tmp_path, entry([step("act", n=1)]))
     home.tools = [dying_once(home, after=True, mutating=True)]
@@ -397,13 +396,18 @@ def test_one_that_raises_one_that_hangs_and_one_that_says_a_megabyte(tmp_path):
         return "x" * 2**20
 
     home = Home(tmp_path, entry([step("fail"), step("hang"), step("big"), step("none")]))
-    home.tools = [Tool(name="fail", run=fail), Tool(name="hang", run=hang, deadline=5.0),
-                  Tool(name="big", run=big)]  # fmt: skip
+    home.tools = [
+        Tool(name="fail", run=fail),
+        Tool(name="hang", run=hang, deadline=5.0),
+        Tool(name="big", run=big),
+    ]
     say(home)
     assert home.results == [
-        "error: RuntimeError: broken", "error: no answer within 5.0 s", "x" * 2**20,
+        "error: RuntimeError: broken",
+        "error: no answer within 5.0 s",
+        "x" * 2**20,
         "error: there is no tool 'none'",
-    ]  # fmt: skip
+    ]
     errors = home.rows("SELECT is_error FROM messages WHERE role = 'tool' ORDER BY id")
     assert [row[0] for row in errors] == [1, 1, 0, 1]
 
@@ -418,10 +422,14 @@ def test_parallel_calls_are_all_on_record_with_a_database_that_takes_its_time(tm
 
     async def main():
         agent = await Agent.open(
-            tmp_path, session="s", provider=Watched(home, None), toolbox=Toolbox(home.tools),
-            new_id=ids_from("x"), tell=lambda name, facts: told.append((name, facts.get("call"))),
+            tmp_path,
+            session="s",
+            provider=Watched(home, None),
+            toolbox=Toolbox(home.tools),
+            new_id=ids_from("x"),
+            tell=lambda name, facts: told.append((name, facts.get("call"))),
             connect=aiosqlite.connect,
-        )  # fmt: skip
+        )
         try:
             await agent.say("go", request_id="r")
         finally:

@@ -30,9 +30,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 EXAMPLES = int(os.environ.get("GROUND_TRUTH_EXAMPLES", "12"))
 PUNCH_HOLE, KEEP_SIZE = 2, 1
 WRITE_AND_WAIT = 1 | 2 | 4  # SYNC_FILE_RANGE_WAIT_BEFORE | WRITE | WAIT_AFTER
-HIDDEN = st.one_of(
-    st.tuples(st.just("commit")), st.tuples(st.just("writeback"), st.sampled_from(FILES))
-)
+HIDDEN = st.one_of(st.tuples(st.just("commit")), st.tuples(st.just("writeback"), st.sampled_from(FILES)))
 REAL_PROGRAMS = st.lists(st.one_of(STEPS, STEPS, HIDDEN), min_size=3, max_size=12)
 
 

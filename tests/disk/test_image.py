@@ -18,9 +18,7 @@ from tests.disk.traces import Disk
 KEYS = st.integers(0, 40_000)
 
 
-@given(
-    st.lists(st.tuples(KEYS, st.none() | st.integers())), st.lists(st.tuples(KEYS, st.integers()))
-)
+@given(st.lists(st.tuples(KEYS, st.none() | st.integers())), st.lists(st.tuples(KEYS, st.integers())))
 def test_a_persistent_map_is_a_dictionary_and_its_difference_is_exact(before, after):
     old: IntMap[int] = IntMap()
     for key, value in before:
@@ -52,9 +50,7 @@ def edited(content: bytearray, data: FileData, edit: tuple[str, int, int]) -> Fi
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(("write", "truncate", "punch")),
-            st.integers(0, 9000),
-            st.integers(1, 9000),
+            st.sampled_from(("write", "truncate", "punch")), st.integers(0, 9000), st.integers(1, 9000)
         ),
         max_size=8,
     )

@@ -25,9 +25,7 @@ from chaoskit.disk.interposer import Action, Control, Mode
 from chaoskit.disk.ops import Op, Trace
 from chaoskit.disk.trace import Snapshot, decode, records, snapshot
 
-pytestmark = pytest.mark.skipif(
-    interposer.available() is not None, reason=str(interposer.available())
-)
+pytestmark = pytest.mark.skipif(interposer.available() is not None, reason=str(interposer.available()))
 REPOSITORY = Path(interposer.__file__).parents[2]
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
@@ -46,9 +44,7 @@ class Watched:
         self.control = control
         self.start: Snapshot = snapshot(directory)
 
-    def arm(
-        self, mode: Mode = "record", action: Action | None = None, *, seccomp: bool = True
-    ) -> None:
+    def arm(self, mode: Mode = "record", action: Action | None = None, *, seccomp: bool = True) -> None:
         self.start = snapshot(self.directory)
         self.control.arm(self.directory, mode, action, seccomp=seccomp)
 
@@ -236,17 +232,16 @@ class Strace:
 
     def __init__(self, directory: Path) -> None:
         self.directory = str(directory)
-        self.sizes = {
-            str(path): path.stat().st_size for path in directory.rglob("*") if path.is_file()
-        }
+        self.sizes = {str(path): path.stat().st_size for path in directory.rglob("*") if path.is_file()}
         self.events: list[Event] = []
 
     def run(self, program: str | Sequence[str], log: Path) -> list[Event]:
         subprocess.run(
-            [STRACE, "-f", "-y", "-s0", "-o", str(log), f"-etrace={STRACED}",
-             *command_of(program)],
-            cwd=self.directory, check=True, capture_output=True,
-        )  # fmt: skip
+            [STRACE, "-f", "-y", "-s0", "-o", str(log), f"-etrace={STRACED}", *command_of(program)],
+            cwd=self.directory,
+            check=True,
+            capture_output=True,
+        )
         unfinished: dict[str, str] = {}
         for line in log.read_text().splitlines():
             pid, text = line.split(maxsplit=1)
@@ -266,9 +261,7 @@ class Strace:
     def of_fd(self, argument: str) -> str:
         return argument[argument.index("<") + 1 : argument.rindex(">")]
 
-    def add(
-        self, kind: str, path: str, other: str = "", offset: int | None = None, length: int = 0
-    ) -> None:
+    def add(self, kind: str, path: str, other: str = "", offset: int | None = None, length: int = 0) -> None:
         if (path + "/").startswith(self.directory + "/"):
             short = [p and os.path.relpath(p, self.directory).strip(".") for p in (path, other)]
             self.events.append((kind, short[0], short[1], offset, length))
@@ -369,8 +362,10 @@ SQLITE = """
     db.close()
 """
 WORKLOADS = {
-    **{f"sqlite {mode}": SQLITE.format(mode=mode)
-       for mode in ("delete", "wal", "truncate", "persist", "memory")},
+    **{
+        f"sqlite {mode}": SQLITE.format(mode=mode)
+        for mode in ("delete", "wal", "truncate", "persist", "memory")
+    },
     "apsw": """
         import apsw
         db = apsw.Connection("a.db")
@@ -446,7 +441,7 @@ WORKLOADS = {
         os.system("echo system > system")
         open("parent", "a").write("4")
     """,
-}  # fmt: skip
+}
 
 
 @needs_strace
@@ -592,8 +587,11 @@ class Zygote:
     def run(self, watched: Watched, code: str) -> int:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        job = {"directory": str(watched.directory), "control": str(watched.control.path),
-               "code": textwrap.dedent(code)}  # fmt: skip
+        job = {
+            "directory": str(watched.directory),
+            "control": str(watched.control.path),
+            "code": textwrap.dedent(code),
+        }
         self.process.stdin.write(json.dumps(job) + "\n")
         self.process.stdin.flush()
         return int(self.process.stdout.readline())
@@ -624,9 +622,7 @@ SMALL_SQLITE = """
 
 
 @pytest.mark.parametrize("mode", ["delete", "wal", "truncate"])
-def test_a_kill_at_every_operation_leaves_the_prefix(
-    mode: str, watched: Watched, zygote: Zygote
-) -> None:
+def test_a_kill_at_every_operation_leaves_the_prefix(mode: str, watched: Watched, zygote: Zygote) -> None:
     code = SMALL_SQLITE.format(mode=mode)
     watched.arm()
     assert zygote.run(watched, code) == 0
@@ -738,15 +734,25 @@ TRY_ALL = """
     attempt("symlink", os.symlink, "file", "soft")
     print(json.dumps(failed))
 """
-STEPS = ["create", "write", "pwrite", "fsync", "truncate", "fdatasync", "mkdir", "link", "rename",
-         "unlink", "rmdir", "symlink"]  # fmt: skip
+STEPS = [
+    "create",
+    "write",
+    "pwrite",
+    "fsync",
+    "truncate",
+    "fdatasync",
+    "mkdir",
+    "link",
+    "rename",
+    "unlink",
+    "rmdir",
+    "symlink",
+]
 
 
 @pytest.mark.parametrize("at", range(1, len(STEPS)))
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
-def test_the_operation_at_k_fails_once_and_changes_nothing(
-    at: int, error: int, watched: Watched
-) -> None:
+def test_the_operation_at_k_fails_once_and_changes_nothing(at: int, error: int, watched: Watched) -> None:
     done = watched.run(TRY_ALL, action=interposer.fail(at, error))
     failed = json.loads(done.stdout)
     assert failed[0] == [STEPS[at], error]
@@ -873,9 +879,7 @@ def test_a_file_without_a_name_gets_one_by_a_link(watched: Watched) -> None:
         os.link("/proc/self/fd/%d" % fd, "named", src_dir_fd=root, follow_symlinks=True)
         os.write(fd, b" no more")
     """)
-    assert [(op.kind, op.parent) for op in trace.ops[:3]] == [
-        ("create", -1), ("write", -1), ("link", -1),
-    ]  # fmt: skip
+    assert [(op.kind, op.parent) for op in trace.ops[:3]] == [("create", -1), ("write", -1), ("link", -1)]
     assert tree(watched.directory) == {"named": b"secret no more"}
     assert_replay_is_the_directory(watched)
 
@@ -954,8 +958,14 @@ def test_what_the_trace_cannot_say_is_reported(watched: Watched, tmp_path: Path)
         mapping = mmap.mmap(fd, 4096); mapping[0] = 1; mapping.flush(); mapping.flush()
         os.rename("../watched", "../elsewhere")
     """)
-    for words in ("exchanged", "special file", "across the border", "mapped-shm", "msync",
-                  "watched directory itself"):  # fmt: skip
+    for words in (
+        "exchanged",
+        "special file",
+        "across the border",
+        "mapped-shm",
+        "msync",
+        "watched directory itself",
+    ):
         assert len([text for text in trace.warnings if words in text]) == 1, words
 
 
@@ -1013,9 +1023,7 @@ def test_a_script_of_a_static_interpreter_is_reported(
 
 
 @needs_compiler
-def test_a_program_at_fixed_addresses_is_covered(
-    watched: Watched, compile_c: Callable[..., str]
-) -> None:
+def test_a_program_at_fixed_addresses_is_covered(watched: Watched, compile_c: Callable[..., str]) -> None:
     program = compile_c(C_PROGRAM, "-no-pie")
     trace = watched.record(f"import subprocess; subprocess.run([{program!r}], check=True)")
     assert [op.data for op in trace.ops if op.kind == "write"][-1] in (b"inline", b"t")
@@ -1104,9 +1112,7 @@ def test_a_target_that_masks_or_takes_sigsys_is_still_seen(watched: Watched) -> 
         signal.signal(signal.SIGUSR1, lambda *_: stdio(b"inside a handler"))
         os.kill(os.getpid(), signal.SIGUSR1)
     """)
-    assert [op.name for op in trace.ops] == [
-        "masked", "default", "handler", "ignored", "inside a handler",
-    ]  # fmt: skip
+    assert [op.name for op in trace.ops] == ["masked", "default", "handler", "ignored", "inside a handler"]
 
 
 # ---- activation ---------------------------------------------------------------------------------
@@ -1136,14 +1142,17 @@ def test_counts_are_the_same_in_every_mode_and_every_time(watched: Watched, zygo
 
 def test_position_and_stop(watched: Watched, zygote: Zygote) -> None:
     watched.arm()
-    status = zygote.run(watched, """
+    status = zygote.run(
+        watched,
+        """
         assert inside.position() == 0
         open("a", "w").write("x")
         assert inside.position() == 2
         inside.stop()
         open("b", "w").write("y")
         assert inside.position() == 2
-    """)  # fmt: skip
+    """,
+    )
     assert status == 0
     assert kinds(watched.trace) == ["create", "write"]
 
@@ -1166,16 +1175,17 @@ def test_one_process_can_be_activated_again_and_again(watched: Watched, zygote: 
 def test_a_sleeping_library_does_nothing(watched: Watched) -> None:
     watched.arm()
     subprocess.run(
-        command_of("open('a', 'w').write('x')"),
-        cwd=watched.directory, env=interposer.preload(), check=True,
-    )  # fmt: skip
+        command_of("open('a', 'w').write('x')"), cwd=watched.directory, env=interposer.preload(), check=True
+    )
     assert watched.control.position == 0
     assert tree(watched.directory) == {"a": b"x"}
 
 
 def test_errors_of_activation_say_what_is_wrong(watched: Watched, zygote: Zygote) -> None:
     watched.arm()
-    status = zygote.run(watched, f"""
+    status = zygote.run(
+        watched,
+        f"""
         import errno
         inside.stop()
         for directory, control, expected in (
@@ -1189,12 +1199,16 @@ def test_errors_of_activation_say_what_is_wrong(watched: Watched, zygote: Zygote
                 assert error.errno == expected, (directory, control, error)
             else:
                 raise AssertionError(directory)
-    """)  # fmt: skip
+    """,
+    )
     assert status == 0
     bare = subprocess.run(
         command_of("from chaoskit.inside import interposer as inside; inside.start('.', '/nowhere')"),
-        cwd=REPOSITORY, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert "LD_PRELOAD" in bare.stderr
 
 

@@ -308,10 +308,7 @@ def test_e5_ext4_an_append_within_a_block_may_end_in_zeros():
     disk.write("a", NEW, 100)
     disk.create("b")
     disk.fsync("b")
-    assert left(disk, "ext4") == [
-        {"a": OLD + NEW, "b": b""},
-        {"a": OLD + bytes(100), "b": b""},
-    ]
+    assert left(disk, "ext4") == [{"a": OLD + NEW, "b": b""}, {"a": OLD + bytes(100), "b": b""}]
 
 
 def test_e5_ext4_an_append_across_a_block_is_whole_once_a_later_name_is_there():

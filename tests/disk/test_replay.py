@@ -11,9 +11,7 @@ from tests.disk.traces import Disk
 
 
 def contents(disk: Disk, **options):
-    return [
-        (s.position, s.written, s.image.listing()) for s in kill_states(disk.trace(), **options)
-    ]
+    return [(s.position, s.written, s.image.listing()) for s in kill_states(disk.trace(), **options)]
 
 
 def test_a_kill_leaves_the_prefix_of_the_trace_and_the_half_of_a_write():

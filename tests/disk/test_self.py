@@ -18,9 +18,7 @@ from chaoskit.disk.stage import Stage, same_as
 from tests.disk import stores
 from tests.disk.stores import judge_snapshot, judge_sqlite, record, verdicts
 
-pytestmark = pytest.mark.skipif(
-    interposer.available() is not None, reason=str(interposer.available())
-)
+pytestmark = pytest.mark.skipif(interposer.available() is not None, reason=str(interposer.available()))
 COMMITS, BUDGET = 6, 600
 HOLDS, LOSES, TEARS = {"holds"}, {"holds", "lost"}, {"holds", "corrupt"}
 SQLITE = {
@@ -43,9 +41,7 @@ SNAPSHOTS = {
 
 def found_in(recorded, judge, tmp_path_factory):
     stage = tmp_path_factory.mktemp("stage")
-    return tuple(
-        set(verdicts(recorded, profile, judge, stage, BUDGET)) for profile in ("posix", "ext4")
-    )
+    return tuple(set(verdicts(recorded, profile, judge, stage, BUDGET)) for profile in ("posix", "ext4"))
 
 
 @pytest.mark.parametrize(("journal", "level"), SQLITE)
@@ -115,9 +111,7 @@ def test_a_rebuilt_state_is_what_a_real_kill_left(tmp_path, journal, when):
 
 
 @pytest.mark.parametrize("profile", ["posix", "ext4"])
-def test_the_hint_for_sqlites_default_names_the_journals_directory(
-    tmp_path, tmp_path_factory, profile
-):
+def test_the_hint_for_sqlites_default_names_the_journals_directory(tmp_path, tmp_path_factory, profile):
     trace, acks = record(
         tmp_path,
         stores.SQLITE_SETUP.format(journal="DELETE"),
@@ -132,9 +126,7 @@ def test_the_hint_for_sqlites_default_names_the_journals_directory(
 
     found = crash_states(trace, acks, profile, BUDGET)
     lost = next(s for s in found if judged(s.image, s.acknowledged) == "lost")
-    least = minimise(
-        trace, lost.candidate, lambda image: judged(image, lost.acknowledged) == "lost"
-    )
+    least = minimise(trace, lost.candidate, lambda image: judged(image, lost.acknowledged) == "lost")
     hint = explain(trace, least, ack=acks[lost.acknowledged - 1])
     assert [loss.words for loss in hint.losses] == ["unlink db-journal"]
     assert [(sync.path, sync.before) for sync in hint.missing] == [(".", "the acknowledgement")]

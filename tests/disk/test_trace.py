@@ -25,16 +25,38 @@ EMPTY = Snapshot(nodes=(Node(file=0, kind="dir", names=()),), identities=(HERE,)
 
 
 def record(
-    kind: str, index: int, file: Identity = NOBODY, *, flags: int = 0, parent: Identity = NOBODY,
-    parent2: Identity = NOBODY, replaced: Identity = NOBODY, offset: int = 0,
-    length: int | None = None, name: bytes = b"", name2: bytes = b"", data: bytes = b"",
-) -> bytes:  # fmt: skip
+    kind: str,
+    index: int,
+    file: Identity = NOBODY,
+    *,
+    flags: int = 0,
+    parent: Identity = NOBODY,
+    parent2: Identity = NOBODY,
+    replaced: Identity = NOBODY,
+    offset: int = 0,
+    length: int | None = None,
+    name: bytes = b"",
+    name2: bytes = b"",
+    data: bytes = b"",
+) -> bytes:
     size = (HEAD.size + len(name) + len(name2) + len(data) + 7) // 8 * 8
     head = HEAD.pack(
-        size, 0, NUMBERS.get(kind) or NOTES[kind], flags, 99, index, *file, *parent, *parent2,
-        *replaced, offset, len(data) if length is None else length, len(data), len(name),
+        size,
+        0,
+        NUMBERS.get(kind) or NOTES[kind],
+        flags,
+        99,
+        index,
+        *file,
+        *parent,
+        *parent2,
+        *replaced,
+        offset,
+        len(data) if length is None else length,
+        len(data),
+        len(name),
         len(name2),
-    )  # fmt: skip
+    )
     return (head + name + name2 + data).ljust(size, b"\0")
 
 
@@ -80,9 +102,7 @@ def test_the_same_inode_number_on_another_device_is_another_object() -> None:
 
 
 def test_a_rename_says_what_it_replaced() -> None:
-    rename = record(
-        "rename", 2, (7, 5), parent=HERE, name=b"a", parent2=HERE, name2=b"b", replaced=(7, 6)
-    )
+    rename = record("rename", 2, (7, 5), parent=HERE, name=b"a", parent2=HERE, name2=b"b", replaced=(7, 6))
     op = decode(raw(create(0, 5, b"a"), create(1, 6, b"b"), rename), EMPTY).ops[2]
     assert (op.file, op.replaced, op.name, op.name2) == (1, 2, "a", "b")
     plain = record("rename", 1, (7, 5), parent=HERE, name=b"a", parent2=HERE, name2=b"b")
@@ -91,9 +111,15 @@ def test_a_rename_says_what_it_replaced() -> None:
 
 def test_what_comes_from_outside_becomes_a_node_without_names() -> None:
     arrival = record(
-        "rename", 0, (7, 9), flags=MOVED_IN, parent2=HERE, name2=b"new", data=b"content",
+        "rename",
+        0,
+        (7, 9),
+        flags=MOVED_IN,
+        parent2=HERE,
+        name2=b"new",
+        data=b"content",
         length=stat.S_IFREG | 0o644,
-    )  # fmt: skip
+    )
     trace = decode(raw(arrival), EMPTY)
     assert trace.initial[1] == Node(file=1, kind="file", names=(), data=b"content")
     assert (trace.ops[0].file, trace.ops[0].parent, trace.ops[0].data) == (1, -1, b"")

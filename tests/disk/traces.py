@@ -14,9 +14,7 @@ class Disk:
         self.numbers: dict[str, int] = {"": ROOT}
         self._initial = [Node(file=ROOT, kind="dir", names=())]
         for name, data in files.items():
-            self._initial.append(
-                Node(file=self._new(name), kind="file", names=((ROOT, name),), data=data)
-            )
+            self._initial.append(Node(file=self._new(name), kind="file", names=((ROOT, name),), data=data))
 
     def trace(self) -> Trace:
         return Trace(initial=tuple(self._initial), ops=tuple(self.ops))

@@ -42,14 +42,7 @@ def test_a_sound_store_is_not_accused(name):
     made = certified(f"{CONTROLS}:{name}", states=300)
     assert (broken(made), made.unknown) == ({"fenced": ["zombie"]}, ())  # last writer wins, in both
     assert made.verdict is Verdict.HOLDS
-    assert set(made.measured()) >= {
-        "durable",
-        "atomic",
-        "loadable",
-        "continues",
-        "isolated",
-        "fenced",
-    }
+    assert set(made.measured()) >= {"durable", "atomic", "loadable", "continues", "isolated", "fenced"}
     covered = {tier: part.states for tier, part in made.coverage.items()}
     assert all(covered[tier] for tier in TIERS if tier not in ("recovery", "first-start")), covered
     assert made.coverage["process"].complete
@@ -132,15 +125,20 @@ def test_the_guide_followed_to_the_letter(tmp_path):
     guide = (HERE / "docs" / "adapters.md").read_text()
     adapter = re.search(r"```python\n(# /// script.*?)```", guide, re.DOTALL)[1]
     (tmp_path / "shelf.py").write_text(adapter)
-    files = {
-        kind: tmp_path / f"c.{kind}" for kind in ("json", "html", "junit", "markdown", "badge")
-    }
-    command = [sys.executable, "-m", "chaoskit.cli", "certify", "./shelf.py:Shelf", "--runs", "50",
-               "--tiers", "process,torn"]  # fmt: skip
+    files = {kind: tmp_path / f"c.{kind}" for kind in ("json", "html", "junit", "markdown", "badge")}
+    command = [
+        sys.executable,
+        "-m",
+        "chaoskit.cli",
+        "certify",
+        "./shelf.py:Shelf",
+        "--runs",
+        "50",
+        "--tiers",
+        "process,torn",
+    ]
     options = [word for kind, path in files.items() for word in (f"--{kind}", str(path))]
-    done = subprocess.run(
-        [*command, *options], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1), done.stderr
     assert "verdict: " in done.stdout
     made = certificates.load(files["json"])
@@ -151,9 +149,7 @@ def test_the_guide_followed_to_the_letter(tmp_path):
 
 
 def test_in_a_test_of_ones_own(chaos):
-    result = chaos.certify(
-        f"{CONTROLS}:Careful", claims=["durable", "loadable"], tiers=["process", "torn"]
-    )
+    result = chaos.certify(f"{CONTROLS}:Careful", claims=["durable", "loadable"], tiers=["process", "torn"])
     result.assert_holds()
     with pytest.raises(pytest.fail.Exception, match="prefix was not measured"):
         chaos.certify(f"{CONTROLS}:Careful", claims=["prefix"], tiers=["process"]).assert_holds()

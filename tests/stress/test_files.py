@@ -43,9 +43,7 @@ def test_one_to_three_crashes_also_during_recovery(chaos, name):
 def test_nothing_acknowledged_is_lost_with_the_power(chaos, name, profile):
     outcome = chaos.run(name, store="files", faults=("power",), profile=profile, runs=150)
     outcome.assert_holds()
-    assert (
-        outcome.result.states >= 95
-    )  # one file, synced after each line: ext4 has no more for some
+    assert outcome.result.states >= 95  # one file, synced after each line: ext4 has no more for some
 
 
 @pytest.mark.parametrize("name", ON_FILES)
@@ -63,9 +61,19 @@ def test_no_error_of_the_disk_makes_it_claim_what_is_not_durable(chaos):
 
 
 # What differs between the stores: how they write, roll back, read again and open.
-HERE = ["keeps-partial-turn", "ignores-completed", "asks-again", "counts-usage-twice", "version-by-turn",
-        "buffered-log", "reuses-seq", "refuses-torn-line", "cuts-the-log", "drops-arguments",
-        "forgets-plan"]  # fmt: skip
+HERE = [
+    "keeps-partial-turn",
+    "ignores-completed",
+    "asks-again",
+    "counts-usage-twice",
+    "version-by-turn",
+    "buffered-log",
+    "reuses-seq",
+    "refuses-torn-line",
+    "cuts-the-log",
+    "drops-arguments",
+    "forgets-plan",
+]
 
 
 @pytest.mark.requirement("C2")
@@ -79,8 +87,9 @@ def test_each_mutant_is_caught_by_the_invariant_meant_for_it(chaos, name):
 @pytest.mark.parametrize("name", [name for name in POWER_ONLY if name in MUTANTS])
 def test_what_only_a_loss_of_power_can_see(chaos, name):
     chaos.run("payments", store="files", mutant=name, seed=1).assert_holds()
-    found = chaos.run("payments", store="files", mutant=name, faults=("power",), runs=400, seed=1,
-                      profile=POWER_ONLY[name])  # fmt: skip
+    found = chaos.run(
+        "payments", store="files", mutant=name, faults=("power",), runs=400, seed=1, profile=POWER_ONLY[name]
+    )
     found.assert_violates(MUTANTS[name])
     hints = [line for witness in found.result.witnesses for line in witness.hint]
     assert any(line.startswith("missing: fsync of") for line in hints)

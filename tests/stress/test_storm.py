@@ -92,11 +92,7 @@ class Client(threading.Thread):
 
     def _bring(self, request, token):
         for name in ("first", "second") if token else ():
-            body = {
-                "token": token,
-                "result": f"{request} {name}",
-                "request_id": f"{request}/{name}",
-            }
+            body = {"token": token, "result": f"{request} {name}", "request_id": f"{request}/{name}"}
             found = self._again("POST", self._place("resume"), body)
             if found.status_code == 202:
                 self.resumed.setdefault(token.partition(".")[0], set()).add(f"{request} {name}")
@@ -151,10 +147,7 @@ class Judge:
                 end = {key: told[0].get(key) for key in ("state", "answer", "reason")}
                 assert {key: now.get(key) for key in end} == end
                 if end["state"] != "answered":  # the only other end: somebody else had a question
-                    assert (end["state"], end["reason"]) == (
-                        "cancelled",
-                        "superseded by a new message",
-                    )
+                    assert (end["state"], end["reason"]) == ("cancelled", "superseded by a new message")
                     assert client.session.startswith("shared")
 
     def each_effect_is_there_once(self):
@@ -177,8 +170,12 @@ class Judge:
                     assert event["token_id"] not in taken
                     taken[event["token_id"]] = event["result"]
         assert len(set(taken.values())) == len(taken)  # each question, too
-        answers = [t["answer"] for client in self.clients for (t,) in client.told.values()
-                   if t["state"] == "answered"]  # fmt: skip
+        answers = [
+            t["answer"]
+            for client in self.clients
+            for (t,) in client.told.values()
+            if t["state"] == "answered"
+        ]
         said = [each.removeprefix("They say: ") for each in answers if each.startswith("They say")]
         assert set(said) <= set(taken.values())
         for client in self.clients:
@@ -209,12 +206,7 @@ def enough(clients):
 @pytest.mark.requirement("O3", "O5", "O7")
 @pytest.mark.parametrize("store", ["sqlite", "files"])
 def test_nothing_acknowledged_is_lost_in_a_storm(tmp_path, store):
-    state, lines, port, over = (
-        tmp_path / "state",
-        tmp_path / "lines",
-        free_port(),
-        threading.Event(),
-    )
+    state, lines, port, over = (tmp_path / "state", tmp_path / "lines", free_port(), threading.Event())
     clients = [Client(n, f"http://127.0.0.1:{port}", over) for n in range(CLIENTS)]
 
     def start():
@@ -250,8 +242,9 @@ def test_nothing_acknowledged_is_lost_in_a_storm(tmp_path, store):
     tokens = judge.tokens_are_used_once()
     interrupted = judge.logs_are_clean()
     assert server.errors.read_text() == ""
-    events = Counter(json.loads(line)["event"] for line in lines.read_text().splitlines()
-                     if line.endswith("}"))  # fmt: skip # a kill cuts its last line
+    events = Counter(
+        json.loads(line)["event"] for line in lines.read_text().splitlines() if line.endswith("}")
+    )  # a kill cuts its last line
     assert not {"run.broken", "http.failed", "sweep.failed", "persist.failed"} & set(events)
     count = sum((client.count for client in clients), Counter())
     ends = Counter(t["state"] for client in clients for (t,) in client.told.values())

@@ -28,9 +28,6 @@ def write_down() -> None:
 
 
 WRITTEN = Mutant(
-    name="written",
-    summary="no mutant: it tells",
-    breaks="",
-    patch="tests.stress.written:write_down",
+    name="written", summary="no mutant: it tells", breaks="", patch="tests.stress.written:write_down"
 )
 SCENARIO = msgspec.structs.replace(SCENARIOS["tree"], mutants=(WRITTEN,))

@@ -15,11 +15,7 @@ class Wal:
 
     style = "history"
     promises = {
-        "durable": (
-            "a commit is synced",
-            "https://sqlite.org/pragma.html#pragma_synchronous",
-            "power",
-        )
+        "durable": ("a commit is synced", "https://sqlite.org/pragma.html#pragma_synchronous", "power")
     }
     synchronous = "FULL"
     saves = 10
@@ -29,13 +25,12 @@ class Wal:
         self.db = sqlite3.connect(Path(directory) / "s.db", isolation_level=None)
         self.db.execute("PRAGMA journal_mode = WAL")
         self.db.execute(f"PRAGMA synchronous = {self.synchronous}")
-        self.db.execute("CREATE TABLE IF NOT EXISTS s (session TEXT, n INTEGER, state TEXT,"
-                        " PRIMARY KEY (session, n))")  # fmt: skip
+        self.db.execute(
+            "CREATE TABLE IF NOT EXISTS s (session TEXT, n INTEGER, state TEXT, PRIMARY KEY (session, n))"
+        )
 
     def save(self, session, state):
-        self.db.execute(
-            "INSERT OR REPLACE INTO s VALUES (?, ?, ?)", (session, state["n"], json.dumps(state))
-        )
+        self.db.execute("INSERT OR REPLACE INTO s VALUES (?, ?, ?)", (session, state["n"], json.dumps(state)))
 
     def history(self, session):
         rows = self.db.execute("SELECT state FROM s WHERE session = ? ORDER BY n", (session,))
@@ -69,8 +64,9 @@ class Shared(Wal):
     def open(self, directory):
         super().open(directory)
         self.db.isolation_level = "DEFERRED"
-        self.db.execute("CREATE TABLE IF NOT EXISTS halves (session TEXT, n INTEGER, PRIMARY KEY"
-                        " (session, n))")  # fmt: skip
+        self.db.execute(
+            "CREATE TABLE IF NOT EXISTS halves (session TEXT, n INTEGER, PRIMARY KEY (session, n))"
+        )
 
     async def save(self, session, state):
         self.db.execute("INSERT OR REPLACE INTO halves VALUES (?, ?)", (session, state["n"]))

@@ -56,10 +56,12 @@ async def main(store, boot, broken):
         if not daemon.state.agents:
             for agent in AGENTS:
                 await daemon.spawn(agent, parent=None, provider="scripted", model="m")
-            await asyncio.gather(*(
-                daemon.send(agent, "deadly" if agent == "b" else "hello", message_id=f"m{agent}")
-                for agent in AGENTS
-            ))  # fmt: skip
+            await asyncio.gather(
+                *(
+                    daemon.send(agent, "deadly" if agent == "b" else "hello", message_id=f"m{agent}")
+                    for agent in AGENTS
+                )
+            )
         await daemon.settled()
         print(json.dumps([daemon.set_aside(), {a: r.blob for a, r in daemon.state.agents.items()}]))
 

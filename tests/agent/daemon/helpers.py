@@ -78,9 +78,7 @@ class Home:
             finally:
                 await store.close()
             return
-        async with opened_store(
-            self.path, self.kind, clock=lambda: 0.0, connect=inloop.connect
-        ) as store:
+        async with opened_store(self.path, self.kind, clock=lambda: 0.0, connect=inloop.connect) as store:
             yield store
 
     @asynccontextmanager
@@ -88,9 +86,7 @@ class Home:
         """Recovered and started; it is left as a kill leaves it, unless somebody closes it."""
         self.boots += 1
         async with self.store() as store:
-            daemon = Daemon(
-                store, self.providers, new_id=ids_from(str(self.boots)), limits=self.limits
-            )
+            daemon = Daemon(store, self.providers, new_id=ids_from(str(self.boots)), limits=self.limits)
             await daemon.recover()
             if start:
                 await daemon.start()

@@ -14,15 +14,7 @@ from reference_agent.daemon.records import TurnSaved
 from reference_agent.daemon.stores import opened_store
 from reference_agent.ids import random_id
 from reference_agent.lock import SessionBusy
-from tests.agent.daemon.helpers import (
-    SCRIPTED,
-    STORES,
-    Home,
-    assert_sound,
-    family,
-    history,
-    watched,
-)
+from tests.agent.daemon.helpers import SCRIPTED, STORES, Home, assert_sound, family, history, watched
 
 
 @pytest.fixture(params=STORES)
@@ -44,8 +36,16 @@ def test_record_and_link_are_durable_before_the_spawn_is_acknowledged_and_before
     with watched() as points:
         home.run(act)
     passed = [point for point in points.passed if "schema" not in point[0]]
-    names = ["session.created", "session.recorded", "tree.linked", "message.enqueued", "message.tried",
-             "inference", "send.completed", "message.delivered"]  # fmt: skip
+    names = [
+        "session.created",
+        "session.recorded",
+        "tree.linked",
+        "message.enqueued",
+        "message.tried",
+        "inference",
+        "send.completed",
+        "message.delivered",
+    ]
     assert passed == [(name, when) for name in names for when in ("before", "after")]
 
 
@@ -84,12 +84,7 @@ def test_waking_goes_from_the_root_down_and_suspending_from_the_leaves_up(home):
         assert set(states(daemon).values()) == {"ACTIVE"}
         done = [name for name, when in seen if when == "after"]
         assert done[:3] == ["session.suspended"] * 3
-        assert done[3:7] == [
-            "message.enqueued",
-            "message.tried",
-            "session.resumed",
-            "session.resumed",
-        ]
+        assert done[3:7] == ["message.enqueued", "message.tried", "session.resumed", "session.resumed"]
 
     home.run(act)
 
@@ -306,8 +301,9 @@ def test_with_threads_under_sqlite_and_a_clock_that_runs(tmp_path):
             names = [f"b{n}" for n in range(20)]
             await asyncio.gather(*(daemon.spawn(n, parent="a", **SCRIPTED) for n in names))
             asked = [daemon.ask(n, "?", sender="a", message_id=f"m-{n}") for n in names]
-            replies = await asyncio.gather(*asked, daemon.suspend("b0"), daemon.stop("b1"),
-                                           return_exceptions=True)  # fmt: skip
+            replies = await asyncio.gather(
+                *asked, daemon.suspend("b0"), daemon.stop("b1"), return_exceptions=True
+            )
             await daemon.close()
             answered = [r for r in replies if isinstance(r, str)]
             assert len(answered) >= 19

@@ -31,8 +31,14 @@ from tests.agent.daemon.helpers import (
     watched,
 )
 
-SIX = {"session.created", "session.recorded", "tree.linked", "message.enqueued", "inference",
-       "send.completed"}  # fmt: skip
+SIX = {
+    "session.created",
+    "session.recorded",
+    "tree.linked",
+    "message.enqueued",
+    "inference",
+    "send.completed",
+}
 
 
 @pytest.fixture
@@ -124,8 +130,7 @@ def test_wherever_it_dies_nothing_acknowledged_is_lost(in_memory, kind, segment)
         names.add(points.passed[deadly - 1])
 
         async def look(daemon, client=client):
-            assert {record.state for record in daemon.state.agents.values()} <= {
-                "SUSPENDED", "STOPPED"}  # fmt: skip
+            assert {record.state for record in daemon.state.agents.values()} <= {"SUSPENDED", "STOPPED"}
             check(daemon, client, done=False)
             return sorted(map(repr, daemon.state.changes()))
 
@@ -226,9 +231,7 @@ def test_b_replied_but_a_never_got_it(tmp_path, kind, point):
         assert history(daemon, "b") == ["m"]
         assert [m for m in history(daemon, "a") if "boot" not in m] == ["m.reply"]
         assert daemon.state.agents["b"].state == "SUSPENDED"
-        assert (await daemon.ask("b", "question", sender="a", message_id="m")).startswith(
-            "b read m"
-        )
+        assert (await daemon.ask("b", "question", sender="a", message_id="m")).startswith("b read m")
         assert history(daemon, "b") == ["m"]
 
     with pytest.raises(Death):
@@ -279,9 +282,7 @@ def test_sqlite_keeps_what_counts_and_not_what_was_ever_sent(tmp_path):
 
     async def look(daemon):
         query = daemon._journal._store._database.execute
-        counts = await query(
-            "SELECT (SELECT count(*) FROM messages), (SELECT count(*) FROM settled)"
-        )
+        counts = await query("SELECT (SELECT count(*) FROM messages), (SELECT count(*) FROM settled)")
         # With the prompt for the root, which is there when the recovery is over.
         return counts, list(daemon.state.settled)[::999], list(daemon.state.undelivered)
 
@@ -294,9 +295,7 @@ def test_sqlite_keeps_what_counts_and_not_what_was_ever_sent(tmp_path):
 
 @pytest.mark.requirement("S3", "S4")
 @pytest.mark.parametrize("kind", STORES)
-def test_a_message_that_waited_for_long_is_still_known_when_it_has_been_settled(
-    tmp_path, monkeypatch, kind
-):
+def test_a_message_that_waited_for_long_is_still_known_when_it_has_been_settled(tmp_path, monkeypatch, kind):
     """Those that were settled last are known, not those that were sent last."""
     monkeypatch.setattr(state_module, "REMEMBERED", 10)
     home = Home(tmp_path, kind)
@@ -372,9 +371,7 @@ def lives_of_a_deadly_daemon(directory, store, broken="nobody"):
 
 @pytest.mark.requirement("S3")
 @pytest.mark.parametrize("store", STORES)
-def test_a_message_that_ends_the_whole_daemon_is_set_aside_and_those_beside_it_are_not(
-    tmp_path, store
-):
+def test_a_message_that_ends_the_whole_daemon_is_set_aside_and_those_beside_it_are_not(tmp_path, store):
     """Five real deaths, each with everybody in the middle of a turn."""
     lives, aside, turns = lives_of_a_deadly_daemon(tmp_path, store)
     assert (lives, aside) == (6, {"mb": "poison"})

@@ -71,9 +71,7 @@ class Home:
         return SessionRecord.open(self.path, session, clock=self.clock, create=create)
 
     def service(self, record: SessionRecord) -> TokenService:
-        return TokenService(
-            record, self.clock, lambda: f"secret-{next(self.secrets):040}", self.new_id
-        )
+        return TokenService(record, self.clock, lambda: f"secret-{next(self.secrets):040}", self.new_id)
 
     def manager(self, boot: str = "boot_1") -> RecoveryManager:
         return RecoveryManager(boot, self.clock)
@@ -82,14 +80,24 @@ class Home:
         record.append("run.started", run_id=run, boot_id=boot, request_id="q1")
 
     def wait(
-        self, record: SessionRecord, run: str = "run_1", kind: str = "approval", ttl: float = 600,
+        self,
+        record: SessionRecord,
+        run: str = "run_1",
+        kind: str = "approval",
+        ttl: float = 600,
         deadline: float | None = None,
-    ) -> str:  # fmt: skip
+    ) -> str:
         """The run waits; the text of its token."""
         text = self.service(record).mint(run, kind, "call_1", ttl)
         deadline_at = None if deadline is None else stamp(self.now + deadline)
-        record.append("run.waiting", run_id=run, wait_kind=kind, resume_token_id=id_of(text),
-                      deadline_at=deadline_at, call_id="call_1")  # fmt: skip
+        record.append(
+            "run.waiting",
+            run_id=run,
+            wait_kind=kind,
+            resume_token_id=id_of(text),
+            deadline_at=deadline_at,
+            call_id="call_1",
+        )
         return text
 
     def log(self, session: str = "s") -> Path:

@@ -57,9 +57,7 @@ def final(home):
     with home.open(create=None) as record:
         assert record.snapshot == fold_all(SessionSnapshot("s"), record.events)
         assert record.tokens == fold_all_tokens({}, record.events)
-        audit = [
-            (event["kind"], event["token_id"]) for event in record.events if "token_id" in event
-        ]
+        audit = [(event["kind"], event["token_id"]) for event in record.events if "token_id" in event]
         assert len(audit) == len(set(audit)), "a transition twice"
         return kinds(record)
 
@@ -189,9 +187,7 @@ def test_a_session_is_created_once_wherever_that_dies(tmp_path, torn):
                 file.write(TORN)
         home.manager().boot(home.path)  # may find what has not begun
         with home.open() as record:
-            assert [kind for kind in kinds(record) if kind == "session.created"] == [
-                "session.created"
-            ]
+            assert [kind for kind in kinds(record) if kind == "session.created"] == ["session.created"]
             assert record.snapshot.title == "Fix"
         if len(points.passed) < deadly:
             break

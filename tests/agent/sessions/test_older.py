@@ -56,10 +56,7 @@ def test_it_is_read_and_only_added_to(home, session):
         assert report.status[session] == status
     log = home.log(session).read_bytes()
     assert log.startswith(older(session, ".messages.jsonl"))
-    new = [
-        json.loads(line)["kind"]
-        for line in log[len(older(session, ".messages.jsonl")) :].splitlines()
-    ]
+    new = [json.loads(line)["kind"] for line in log[len(older(session, ".messages.jsonl")) :].splitlines()]
     assert new == [*added, "boot.seen"]  # of the second boot
     old = json.loads(older(session, ".json") or "{}")
     assert list(lacking(old, json.loads(home.snapshot(session).read_bytes()))) == []
@@ -68,18 +65,11 @@ def test_it_is_read_and_only_added_to(home, session):
 @pytest.mark.requirement("O8")
 def test_missing_fields_have_defaults_and_known_ones_their_values(home):
     with home.open("running", create=None) as record:
-        assert (record.snapshot.title, record.snapshot.provider.model) == (
-            "Fix flaky test",
-            "old-model",
-        )
+        assert (record.snapshot.title, record.snapshot.provider.model) == ("Fix flaky test", "old-model")
         assert (record.snapshot.run.end, record.snapshot.run.request_id) == (None, None)
         assert (record.snapshot.recovery, record.tokens) == (None, {})
     with home.open("messages", create=None) as record:
-        assert (record.snapshot.title, record.snapshot.run, record.snapshot.last_seq) == (
-            "",
-            None,
-            2,
-        )
+        assert (record.snapshot.title, record.snapshot.run, record.snapshot.last_seq) == ("", None, 2)
         assert record.snapshot.created_at == "2025-11-03T08:01:00Z"
     with home.open("ended", create=None) as record:
         assert record.snapshot.run.end == "completed"

@@ -20,27 +20,9 @@ from reference_agent.sessions.token_index import Token
 
 NOW = 5000.0
 BOOTS = ["this", "older", None]
-ENDS = [
-    "none",
-    "completed",
-    "failed",
-    "cancelled",
-    "restart",
-    "wait_timeout",
-    "token_invalid",
-    "unexplained",
-]
+ENDS = ["none", "completed", "failed", "cancelled", "restart", "wait_timeout", "token_invalid", "unexplained"]
 WAITS = ["no wait", "wait"]
-TOKENS = [
-    "active",
-    "consumed",
-    "revoked",
-    "expired",
-    "missing",
-    "unnamed",
-    "other run",
-    "other wait",
-]
+TOKENS = ["active", "consumed", "revoked", "expired", "missing", "unnamed", "other run", "other wait"]
 TIMES = [None, NOW - 1, NOW, NOW + 1]
 OWN_ENDS = {"completed", "failed", "cancelled"}
 
@@ -62,12 +44,14 @@ def built(boot, end, wait, which, expires, deadline):
     tokens = {}
     if which not in ("missing", "unnamed"):
         tokens["t"] = Token(
-            "t", "h", "s",
+            "t",
+            "h",
+            "s",
             run_id="other" if which == "other run" else "r",
             wait_kind="other" if which == "other wait" else "k",
             expires_at=expires and stamp(expires),
             state=which if which in ("consumed", "revoked", "expired") else "active",
-        )  # fmt: skip
+        )
     return SessionSnapshot("s", run=run, recovery=recovery), tokens
 
 
@@ -148,12 +132,9 @@ def test_a_run_waits_exactly_as_long_as_its_token_would_be_accepted(case, now):
 
 @pytest.mark.requirement("O2")
 @given(
-    st.sampled_from(CASES),
-    st.sampled_from(["message.user", "status.derived", "boot.seen", "turn.completed"]),
+    st.sampled_from(CASES), st.sampled_from(["message.user", "status.derived", "boot.seen", "turn.completed"])
 )
 def test_talk_changes_no_status(case, kind):
     snapshot, tokens = built(*case)
     event = {"seq": 9, "ts": "later", "kind": kind, "status": "running", "boot_id": "this"}
-    assert derive(fold(snapshot, event), tokens, "this", NOW) == derive(
-        snapshot, tokens, "this", NOW
-    )
+    assert derive(fold(snapshot, event), tokens, "this", NOW) == derive(snapshot, tokens, "this", NOW)

@@ -30,8 +30,9 @@ def swept(home, record, boot="boot_1"):
 
 
 def interruptions(record):
-    return [(event["run_id"], event["reason"]) for event in record.events
-            if event["kind"] == "run.interrupted"]  # fmt: skip
+    return [
+        (event["run_id"], event["reason"]) for event in record.events if event["kind"] == "run.interrupted"
+    ]
 
 
 # --- O3: boot
@@ -40,8 +41,9 @@ def interruptions(record):
 @pytest.mark.requirement("O3")
 def test_a_restart_during_a_run_gives_one_interruption_and_the_status_says_so(home, record):
     assert swept(home, record, "boot_2") == (
-        ["run.interrupted", "boot.seen", "status.derived"], "interrupted_startup",
-    )  # fmt: skip
+        ["run.interrupted", "boot.seen", "status.derived"],
+        "interrupted_startup",
+    )
     assert interruptions(record) == [("run_1", "process_restart")]
     assert record.snapshot.recovery.interruption.reason == "process_restart"
     for boot in ("boot_3", "boot_4"):
@@ -115,8 +117,9 @@ def test_a_deadline_that_passed_ends_the_wait_once_and_revokes_the_token(home, r
     assert swept(home, record)[1] == "waiting"
     home.now += 0.001
     assert swept(home, record) == (
-        ["token.revoked", "run.interrupted", "status.derived"], "interrupted_waiting",
-    )  # fmt: skip
+        ["token.revoked", "run.interrupted", "status.derived"],
+        "interrupted_waiting",
+    )
     assert interruptions(record) == [("run_1", "wait_timeout")]
     assert record.tokens[id_of(text)].state == "revoked"
     home.now += 1000
@@ -128,21 +131,14 @@ def test_a_deadline_that_passed_ends_the_wait_once_and_revokes_the_token(home, r
 def test_a_token_and_a_deadline_that_end_together_are_a_timeout(home, record):
     text = home.wait(record, ttl=60, deadline=60)
     home.now += 60
-    assert swept(home, record)[0] == [
-        "token.revoked",
-        "run.interrupted",
-        "boot.seen",
-        "status.derived",
-    ]
+    assert swept(home, record)[0] == ["token.revoked", "run.interrupted", "boot.seen", "status.derived"]
     assert interruptions(record) == [("run_1", "wait_timeout")]
     assert record.tokens[id_of(text)].reason == "wait_timeout"
 
 
 @pytest.mark.requirement("O4", "O5")
 @pytest.mark.parametrize("how", ["revoked", "expired", "missing"])
-def test_a_wait_whose_token_is_worth_nothing_is_interrupted_and_cannot_be_resumed(
-    home, record, how
-):
+def test_a_wait_whose_token_is_worth_nothing_is_interrupted_and_cannot_be_resumed(home, record, how):
     service = home.service(record)
     if how == "missing":
         wait = {"wait_kind": "approval", "resume_token_id": "rt_none"}
@@ -156,8 +152,10 @@ def test_a_wait_whose_token_is_worth_nothing_is_interrupted_and_cannot_be_resume
     assert home.manager().status(record) == "interrupted_waiting"  # also before anybody swept
     appended, status = swept(home, record)
     assert appended == ["token.expired"] * (how == "expired") + [
-        "run.interrupted", "boot.seen", "status.derived",
-    ]  # fmt: skip
+        "run.interrupted",
+        "boot.seen",
+        "status.derived",
+    ]
     assert status == "interrupted_waiting"
     assert interruptions(record) == [("run_1", "token_invalid")]
     home.now += 1000  # and its deadline is nothing new
@@ -220,9 +218,7 @@ def test_boot_goes_over_all_sessions_whatever_is_wrong_with_some(home):
     files = {name: home.log(name).read_bytes() for name in ("busy", "bad-log", "bad-snapshot")}
     with home.open("busy"):
         report = home.manager("boot_2").boot(home.path)
-    assert report.status == {
-        "fine": "interrupted_startup", "torn": "interrupted_startup", "idle": "idle",
-    }  # fmt: skip
+    assert report.status == {"fine": "interrupted_startup", "torn": "interrupted_startup", "idle": "idle"}
     assert report.appended["fine"] == ["run.interrupted", "boot.seen", "status.derived"]
     assert report.appended["idle"] == ["boot.seen", "status.derived"]
     assert sorted(report.failed) == ["bad-log", "bad-snapshot", "busy"]

@@ -53,17 +53,30 @@ def test_the_files_have_the_shape_of_the_specification(home):
     with filled(home) as record:
         token = record.snapshot.run.wait.resume_token_id
     assert json.loads(home.snapshot().read_bytes()) == {
-        "id": "s", "title": "Fix", "working_dir": "/repo",
+        "id": "s",
+        "title": "Fix",
+        "working_dir": "/repo",
         "provider": {"type": "native", "model": "m1"},
-        "created_at": TS, "updated_at": TS, "last_seq": 4,
+        "created_at": TS,
+        "updated_at": TS,
+        "last_seq": 4,
         "run": {
-            "run_id": "run_1", "boot_id": "boot_1", "started_at": TS, "ended_at": None, "end": None,
+            "run_id": "run_1",
+            "boot_id": "boot_1",
+            "started_at": TS,
+            "ended_at": None,
+            "end": None,
             "request_id": "q1",
-            "wait": {"kind": "approval", "since_seq": 4, "resume_token_id": token,
-                     "deadline_at": "2026-02-21T10:10:00.000000Z", "call_id": "call_1"},
+            "wait": {
+                "kind": "approval",
+                "since_seq": 4,
+                "resume_token_id": token,
+                "deadline_at": "2026-02-21T10:10:00.000000Z",
+                "call_id": "call_1",
+            },
         },
         "recovery": {"last_boot_seen": None, "interruption": None},
-    }  # fmt: skip
+    }
     lines = [json.loads(line) for line in home.log().read_bytes().splitlines()]
     assert [line["seq"] for line in lines] == [1, 2, 3, 4]
     assert all({"seq", "ts", "kind"} <= line.keys() for line in lines)
@@ -86,25 +99,49 @@ def test_a_torn_last_line_is_cut_off_and_other_damage_names_file_and_line(home):
 
 FOLDS = [
     # event (besides run_id), run before -> run after
-    ("run.waiting", {"wait_kind": "k", "resume_token_id": "t", "deadline_at": TS, "call_id": "c"},
-     RunBlock("r"), RunBlock("r", wait=WaitBlock("k", 9, "t", TS, "c"))),
-    ("run.waiting", {"wait_kind": "k", "resume_token_id": "u"},
-     RunBlock("r", wait=WaitBlock("k", 3, "t")), RunBlock("r", wait=WaitBlock("k", 3, "u"))),
+    (
+        "run.waiting",
+        {"wait_kind": "k", "resume_token_id": "t", "deadline_at": TS, "call_id": "c"},
+        RunBlock("r"),
+        RunBlock("r", wait=WaitBlock("k", 9, "t", TS, "c")),
+    ),
+    (
+        "run.waiting",
+        {"wait_kind": "k", "resume_token_id": "u"},
+        RunBlock("r", wait=WaitBlock("k", 3, "t")),
+        RunBlock("r", wait=WaitBlock("k", 3, "u")),
+    ),
     ("run.resumed", {}, RunBlock("r", wait=WaitBlock("k", 3, "t")), RunBlock("r")),
     ("run.completed", {}, RunBlock("r", wait=WaitBlock("k")), RunBlock("r", ended_at=TS, end="completed")),
     ("run.failed", {}, RunBlock("r"), RunBlock("r", ended_at=TS, end="failed")),
     ("run.cancelled", {}, RunBlock("r"), RunBlock("r", ended_at=TS, end="cancelled")),
-    ("run.interrupted", {}, RunBlock("r", wait=WaitBlock("k")),
-     RunBlock("r", ended_at=TS, end="interrupted", wait=WaitBlock("k"))),
-    ("run.completed", {}, RunBlock("r", ended_at="x", end="interrupted"),
-     RunBlock("r", ended_at=TS, end="completed")),
-    ("run.interrupted", {}, RunBlock("r", ended_at="x", end="failed"),
-     RunBlock("r", ended_at="x", end="failed")),
+    (
+        "run.interrupted",
+        {},
+        RunBlock("r", wait=WaitBlock("k")),
+        RunBlock("r", ended_at=TS, end="interrupted", wait=WaitBlock("k")),
+    ),
+    (
+        "run.completed",
+        {},
+        RunBlock("r", ended_at="x", end="interrupted"),
+        RunBlock("r", ended_at=TS, end="completed"),
+    ),
+    (
+        "run.interrupted",
+        {},
+        RunBlock("r", ended_at="x", end="failed"),
+        RunBlock("r", ended_at="x", end="failed"),
+    ),
     ("run.waiting", {}, RunBlock("r", end="interrupted"), RunBlock("r", end="interrupted")),
-    ("run.resumed", {}, RunBlock("r", end="interrupted", wait=WaitBlock("k")),
-     RunBlock("r", end="interrupted", wait=WaitBlock("k"))),
+    (
+        "run.resumed",
+        {},
+        RunBlock("r", end="interrupted", wait=WaitBlock("k")),
+        RunBlock("r", end="interrupted", wait=WaitBlock("k")),
+    ),
     ("message.user", {}, RunBlock("r"), RunBlock("r")),
-]  # fmt: skip
+]
 
 
 @pytest.mark.requirement("O1")
@@ -125,25 +162,45 @@ def test_an_interruption_is_remembered_until_the_next_run(home):
     assert snapshot.recovery == RecoveryBlock(None, Interruption("r", "why", 2, TS))
     snapshot = fold(snapshot, {"seq": 3, "ts": TS, "kind": "boot.seen", "boot_id": "b"})
     assert snapshot.recovery == RecoveryBlock("b", Interruption("r", "why", 2, TS))
-    snapshot = fold(
-        snapshot, {"seq": 4, "ts": TS, "kind": "run.started", "run_id": "r2", "boot_id": "b"}
-    )
+    snapshot = fold(snapshot, {"seq": 4, "ts": TS, "kind": "run.started", "run_id": "r2", "boot_id": "b"})
     assert snapshot.recovery == RecoveryBlock("b", None)
 
 
 JSON = st.none() | st.booleans() | st.integers(-9, 9) | st.text("ab", max_size=3)
-NAMES = ["run_id", "boot_id", "request_id", "wait_kind", "resume_token_id", "deadline_at", "token_id",
-         "hash", "reason", "title", "provider", "status", "result"]  # fmt: skip
-KINDS = ["session.created", "run.started", "run.waiting", "run.resumed", "run.completed", "run.interrupted",
-         "boot.seen", "token.minted", "token.consumed", "token.revoked", "token.expired",
-         "other"]  # fmt: skip
+NAMES = [
+    "run_id",
+    "boot_id",
+    "request_id",
+    "wait_kind",
+    "resume_token_id",
+    "deadline_at",
+    "token_id",
+    "hash",
+    "reason",
+    "title",
+    "provider",
+    "status",
+    "result",
+]
+KINDS = [
+    "session.created",
+    "run.started",
+    "run.waiting",
+    "run.resumed",
+    "run.completed",
+    "run.interrupted",
+    "boot.seen",
+    "token.minted",
+    "token.consumed",
+    "token.revoked",
+    "token.expired",
+    "other",
+]
 EVENTS = st.lists(
     st.builds(
         lambda kind, fields: {"ts": TS, "kind": kind, **fields},
         st.sampled_from(KINDS),
-        st.fixed_dictionaries(
-            {}, optional={name: st.sampled_from(["a", "b"]) | JSON for name in NAMES}
-        ),
+        st.fixed_dictionaries({}, optional={name: st.sampled_from(["a", "b"]) | JSON for name in NAMES}),
     ),
     max_size=12,
 ).map(lambda events: [{"seq": seq, **event} for seq, event in enumerate(events, 1)])
@@ -190,9 +247,7 @@ def test_a_cache_that_is_missing_or_behind_changes_nothing(home, lost):
 
 
 @pytest.mark.requirement("O1")
-@pytest.mark.parametrize(
-    "damage", [b"", b"{", b"[]", b'{"id": 3}', b'{"id":"s","last_seq":-1}', b"\xff"]
-)
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"id": 3}', b'{"id":"s","last_seq":-1}', b"\xff"])
 def test_a_damaged_cache_is_rebuilt_and_what_was_there_is_set_aside(home, damage):
     with filled(home) as record:
         wanted = record.snapshot, record.tokens
@@ -254,9 +309,7 @@ def test_a_snapshot_whose_log_is_gone_or_of_another_session_is_an_error(home):
     home.log().unlink()
     before = home.snapshot().read_bytes()
     for _ in range(2):
-        with pytest.raises(
-            Damaged, match=r"s\.json: at seq 4, but the log ends at 0: where is s\.mess"
-        ):
+        with pytest.raises(Damaged, match=r"s\.json: at seq 4, but the log ends at 0: where is s\.mess"):
             home.open()
     assert home.snapshot().read_bytes() == before
     home.snapshot().rename(home.snapshot("t"))
@@ -298,11 +351,7 @@ def test_a_snapshot_is_synced_before_it_gets_its_name_and_the_name_after(home, m
     monkeypatch.setattr(Path, "replace", renamed)
     SnapshotFile(home.snapshot()).save(SessionSnapshot("s"))
     name = str(home.snapshot())
-    assert done == [
-        ("fsync", f"{name}.tmp"),
-        ("rename", f"{name}.tmp", name),
-        ("fsync", str(home.path)),
-    ]
+    assert done == [("fsync", f"{name}.tmp"), ("rename", f"{name}.tmp", name), ("fsync", str(home.path))]
 
 
 @pytest.mark.requirement("O1")
@@ -327,10 +376,7 @@ def test_only_what_has_changed_is_written(home):
         assert points.passed == []
         record.append("message.user", content="x")
         record.save()
-    assert [name for name, when in points.passed if when == "after"] == [
-        "log.append",
-        "snapshot.save",
-    ]
+    assert [name for name, when in points.passed if when == "after"] == ["log.append", "snapshot.save"]
 
 
 # --- sessions
@@ -357,23 +403,7 @@ def test_an_existing_session_is_not_created_again(home):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "",
-        ".",
-        "..",
-        ".a",
-        "a/b",
-        "../a",
-        "a b",
-        "a\n",
-        "a\0",
-        "é",
-        "a" * 101,
-        "a.tokens",
-        "a\\b",
-        "~",
-    ],
+    "name", ["", ".", "..", ".a", "a/b", "../a", "a b", "a\n", "a\0", "é", "a" * 101, "a.tokens", "a\\b", "~"]
 )
 def test_a_session_id_that_is_no_file_name_is_refused(home, name):
     with pytest.raises(BadSessionId, match="session id: expected 1 to 64 letters"):
@@ -391,9 +421,7 @@ def test_sessions_are_found_by_their_files(home):
     home.snapshot("only-snapshot").write_bytes(b"{}")
     for other in (".hidden.json", "sessions.db", "notes.txt", "a.json.tmp", "a.json.set-aside"):
         (home.path / other).touch()
-    assert session_ids(home.path) == sorted(
-        ["a", "a_b", "-x", "a" * 64, "only-log", "only-snapshot"]
-    )
+    assert session_ids(home.path) == sorted(["a", "a_b", "-x", "a" * 64, "only-log", "only-snapshot"])
 
 
 # --- small parts
@@ -419,8 +447,10 @@ def test_unknown_fields_stay_with_the_thing_they_were_said_of():
     old = {"a": 1, "x": 1, "run": {"run_id": "r", "x": 2, "wait": {"resume_token_id": "t", "x": 3}}}
     same = {"a": 2, "run": {"run_id": "r", "wait": {"resume_token_id": "t"}}}
     assert overlay(old, same) == {
-        "a": 2, "x": 1, "run": {"run_id": "r", "x": 2, "wait": {"resume_token_id": "t", "x": 3}},
-    }  # fmt: skip
+        "a": 2,
+        "x": 1,
+        "run": {"run_id": "r", "x": 2, "wait": {"resume_token_id": "t", "x": 3}},
+    }
     other = {"a": 2, "run": {"run_id": "r2", "wait": {"resume_token_id": "t"}}}
     assert overlay(old, other) == {"x": 1, **other}
     assert overlay(old, {"a": 2, "run": None}) == {"a": 2, "x": 1, "run": None}
@@ -428,9 +458,7 @@ def test_unknown_fields_stay_with_the_thing_they_were_said_of():
 
 def test_a_token_leaves_active_once():
     minted = {"kind": "token.minted", "token_id": "t", "hash": "h"}
-    ends = [
-        {"kind": f"token.{state}", "token_id": "t"} for state in ("consumed", "revoked", "expired")
-    ]
+    ends = [{"kind": f"token.{state}", "token_id": "t"} for state in ("consumed", "revoked", "expired")]
     for first in ends:
         tokens = fold_all_tokens({}, [minted, first])
         for second in [*ends, minted]:

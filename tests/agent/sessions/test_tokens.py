@@ -45,15 +45,14 @@ def test_a_token_is_minted_persisted_validated_and_consumed(home, record, servic
     text = home.wait(record)
     token = service.validate(text, "run_1", "approval")
     assert (token.session_id, token.run_id, token.wait_kind, token.call_id) == (
-        "s", "run_1", "approval", "call_1",
-    )  # fmt: skip
+        "s",
+        "run_1",
+        "approval",
+        "call_1",
+    )
     assert token.hash == hashed(text.partition(".")[2])
     consumed = service.consume(text, "q2", {"approved": True})
-    assert (consumed.result, consumed.first, consumed.token.state) == (
-        {"approved": True},
-        True,
-        "consumed",
-    )
+    assert (consumed.result, consumed.first, consumed.token.state) == ({"approved": True}, True, "consumed")
     assert record.snapshot.run.wait is None
     assert kinds(record)[2:] == ["token.minted", "run.waiting", "token.consumed", "run.resumed"]
 
@@ -104,20 +103,7 @@ def test_each_refusal_has_its_code_and_tells_no_secret(home, record, service):
 @pytest.mark.requirement("O5")
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        ".",
-        "a",
-        "a.",
-        ".b",
-        "a.b.c",
-        "a b.c",
-        "a.b\n",
-        "é.x",
-        "a" * 101 + ".b",
-        "a." + "b" * 201,
-        "\0.b",
-    ],
+    ["", ".", "a", "a.", ".b", "a.b.c", "a b.c", "a.b\n", "é.x", "a" * 101 + ".b", "a." + "b" * 201, "\0.b"],
 )
 def test_what_is_no_token_is_malformed(service, text):
     refused("malformed", service.validate, text)
@@ -185,15 +171,13 @@ def test_rotating_replaces_the_token_of_the_same_wait(home, record, service):
     token = service.validate(new)
     before = record.tokens[id_of(old)]
     assert (token.expires_at, token.call_id, token.wait_kind) == (
-        before.expires_at, before.call_id, before.wait_kind,
-    )  # fmt: skip
+        before.expires_at,
+        before.call_id,
+        before.wait_kind,
+    )
     now = record.snapshot.run.wait
     assert now.resume_token_id == id_of(new)
-    assert (now.since_seq, now.deadline_at, now.kind) == (
-        wait.since_seq,
-        wait.deadline_at,
-        wait.kind,
-    )
+    assert (now.since_seq, now.deadline_at, now.kind) == (wait.since_seq, wait.deadline_at, wait.kind)
     assert kinds(record)[4:] == ["token.revoked", "run.waiting", "token.minted"]
     # Asked again for the old one, by somebody who did not get the answer: that answer is worth nothing now.
     newest = service.rotate(id_of(old))
@@ -216,9 +200,7 @@ def test_revoking_and_expiring_are_one_line_each(home, record, service):
     assert service.expire_due() == [id_of(texts[1]), id_of(texts[2])]
     assert service.expire_due() == []
     service.revoke(id_of(texts[1]), "too late")
-    audit = [
-        (event["kind"], event["token_id"]) for event in record.events if "token." in event["kind"]
-    ]
+    audit = [(event["kind"], event["token_id"]) for event in record.events if "token." in event["kind"]]
     assert len(audit) == len(set(audit)) == 3 + 1 + 2
     assert record.tokens[id_of(texts[0])].reason == "x"
 
@@ -230,27 +212,17 @@ def test_the_secret_is_nowhere(home, record, capfd, caplog, tmp_path):
     with lines.open("w") as stream, written_to(stream, level="debug"):
         service = TokenService(record, home.clock)
         first = service.mint("run_1", "approval", None, 60)
-        record.append(
-            "run.waiting", run_id="run_1", wait_kind="approval", resume_token_id=id_of(first)
-        )
+        record.append("run.waiting", run_id="run_1", wait_kind="approval", resume_token_id=id_of(first))
         texts = [first, service.rotate(id_of(first))]
         consumed = service.consume(texts[1], "q", {"ok": True})
-        reprs = [
-            repr(consumed),
-            repr(record.tokens),
-            repr(record.snapshot),
-            repr(service),
-            repr(record),
-        ]
+        reprs = [repr(consumed), repr(record.tokens), repr(record.snapshot), repr(service), repr(record)]
         reprs += [refused("revoked", service.validate, texts[0])]
         reprs += [refused("wrong_secret", service.validate, texts[1] + "x")]
         record.save()
         home.manager("boot_2").sweep(record)
     written = [path.read_bytes() for path in (*home.path.iterdir(), lines) if path.is_file()]
     assert len(written) >= 4
-    everything = (
-        b"\n".join(written).decode() + "\n".join(reprs) + caplog.text + "".join(capfd.readouterr())
-    )
+    everything = b"\n".join(written).decode() + "\n".join(reprs) + caplog.text + "".join(capfd.readouterr())
     for text in texts:
         secret = text.partition(".")[2]
         assert len(secret) == 43  # 256 bits
