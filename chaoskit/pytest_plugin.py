@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from chaoskit.campaign import Result
-    from chaoskit.certificate import Certificate
+    from chaoskit.certify.certificate import Certificate
+    from chaoskit.search.campaign import Result
 
 _SEED = pytest.StashKey[int]()
 
@@ -110,8 +110,8 @@ class Chaos:
 
     def run(self, scenario: str, *, seed: int | None = None, **options: Any) -> ChaosResult:
         """A campaign; `options` are those of `chaoskit run`: plan, runs, store, mutant, cold..."""
-        from chaoskit.campaign import Settings, run_campaign  # noqa: PLC0415 - cheap until used
-        from chaoskit.report import as_json  # noqa: PLC0415
+        from chaoskit.search.campaign import Settings, run_campaign  # noqa: PLC0415 - cheap until used
+        from chaoskit.show.report import as_json  # noqa: PLC0415
 
         defaults: dict[str, Any] = {"jobs": self._jobs, "seconds": self._budget}
         chosen = self.seed if seed is None else seed
@@ -127,8 +127,8 @@ class Chaos:
 
         `claims` and `tiers` are those that shall hold; none named: all.
         """
-        from chaoskit.certificate import TIERS  # noqa: PLC0415 - cheap until used
-        from chaoskit.certification import Wanted, certify  # noqa: PLC0415
+        from chaoskit.certify.certificate import TIERS  # noqa: PLC0415 - cheap until used
+        from chaoskit.certify.certification import Wanted, certify  # noqa: PLC0415
 
         if isinstance(target, type):
             target = f"{inspect.getsourcefile(target)}:{target.__qualname__}"

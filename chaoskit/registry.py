@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from chaoskit import environment
 from chaoskit.adapter import Adapter, read as read_adapter
 from chaoskit.inside.loading import load
 from chaoskit.model import Invariant, Mutant, Scenario
+from chaoskit.run import environment
 from chaoskit.settings import Settings
 
 T = TypeVar("T")

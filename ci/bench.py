@@ -27,21 +27,21 @@ from itertools import islice
 from pathlib import Path
 
 from bench_daemon import daemon_cost
+from chaoskit_scenarios import inloop
 
-from chaoskit.bench import Bench, open_bench, undisturbed
-from chaoskit.disk import crash, interposer
-from chaoskit.disk.crash import crash_states
+from chaoskit.disk import interposer, power_states as crash
+from chaoskit.disk.kill_states import kill_states
 from chaoskit.disk.ops import Trace
-from chaoskit.disk.replay import kill_states
-from chaoskit.disk.stage import Stage
+from chaoskit.disk.power_states import crash_states
+from chaoskit.disk.staging import Stage
 from chaoskit.disk.trace import decode, snapshot
 from chaoskit.model import Kill, Schedule, Workload
-from chaoskit.recording import Recording, killed_states, powerless_states
+from chaoskit.run.recording import Recording, killed_states, powerless_states
+from chaoskit.run.workspace import base_directory
+from chaoskit.search.rig import Bench, open_bench, undisturbed
 from chaoskit.settings import Settings
-from chaoskit.workspace import base_directory
 from reference_agent.messages import Budget, Message, Plan
 from reference_agent.store.sqlite import SqliteStore
-from scenarios import inloop
 
 Way = Callable[[], int]  # does its work and says how often
 COMMITS = 20_000  # enough that the interpreter's start does not matter

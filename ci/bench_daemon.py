@@ -20,7 +20,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from chaoskit.workspace import base_directory
+from chaoskit.run.workspace import base_directory
 from reference_agent.daemon.daemon import Daemon
 from reference_agent.daemon.records import (
     DELIVERED,

@@ -10,9 +10,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from chaoskit.bench import Bench
+from chaoskit.run.workspace import Workspace
+from chaoskit.search.rig import Bench
 from chaoskit.settings import Settings
-from chaoskit.workspace import Workspace
 
 pytest_plugins = ["pytester"]
 
@@ -50,7 +50,7 @@ def chaoskit(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """The command line, in a process of its own and an empty directory."""
 
     def run(*args: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "chaoskit.cli", *args]
+        command = [sys.executable, "-m", "chaoskit.cli.main", *args]
         return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
 
     return run

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
+from chaoskit_scenarios.targets import TARGETS
 
 from chaoskit.adapter import BadAdapter, read
 from chaoskit.inside.stores import at_once
-from scenarios.targets import TARGETS
 
 STORE = """
 DOCS = "https://example.org/docs"

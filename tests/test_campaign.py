@@ -3,10 +3,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from chaoskit.bench import CannotTest
-from chaoskit.campaign import run_campaign
 from chaoskit.model import Verdict
-from chaoskit.pool import one_each, stay_on
+from chaoskit.search.campaign import run_campaign
+from chaoskit.search.execution import one_each, stay_on
+from chaoskit.search.rig import CannotTest
 from chaoskit.settings import Settings
 from tests.conftest import TARGETS
 

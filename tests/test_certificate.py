@@ -6,10 +6,11 @@ import xml.etree.ElementTree as ET
 import msgspec
 import pytest
 
-from chaoskit import certificate as certificates, pages
 from chaoskit.adapter import Promise
-from chaoskit.certificate import Certificate, CertifiedFinding, Coverage, verdict_of
+from chaoskit.certify import certificate as certificates
+from chaoskit.certify.certificate import Certificate, CertifiedFinding, Coverage, verdict_of
 from chaoskit.model import Verdict
+from chaoskit.show import pages
 
 pytestmark = pytest.mark.requirement("C4")
 HOLDS, VIOLATED, UNKNOWN = Verdict.HOLDS, Verdict.VIOLATED, Verdict.UNKNOWN

@@ -2,10 +2,10 @@
 
 import pytest
 
-from chaoskit import certification
-from chaoskit.certification import _full_disks, _merged, _Shares, _stages, _tier
+from chaoskit.certify import certification
+from chaoskit.certify.certification import _full_disks, _merged, _Shares, _stages, _tier
 from chaoskit.model import Firing, Invoke, Kill, PersistPoint, Schedule, Verdict
-from chaoskit.result import Result
+from chaoskit.search.result import Result
 from chaoskit.settings import Settings
 
 pytestmark = pytest.mark.requirement("C4")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from chaoskit_invariants.claims import agents
 
 from chaoskit.model import (
     Ack,
@@ -20,7 +21,6 @@ from chaoskit.model import (
     PersistPoint,
     Probe,
 )
-from invariants.claims import agents
 
 pytestmark = pytest.mark.requirement("C4")
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
+from chaoskit_invariants.claims import stores
 
 from chaoskit.model import Ack, Event, History, Invariant, Invoke, Probe
-from invariants.claims import stores
 
 
 def ask(n: int, life: int = 0, *, done: bool = True) -> list[Event]:

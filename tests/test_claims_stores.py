@@ -1,6 +1,8 @@
 """Each claim about stores: what breaks it, what holds, and where there is nothing to judge."""
 
 import pytest
+from chaoskit_invariants.claims import stores
+from chaoskit_scenarios.adapters import STORE_CLAIMS
 
 from chaoskit.model import (
     Ack,
@@ -15,8 +17,6 @@ from chaoskit.model import (
     Probe,
     Struck,
 )
-from invariants.claims import stores
-from scenarios.certified import STORE_CLAIMS
 
 pytestmark = pytest.mark.requirement("C4")
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from chaoskit.workspace import MEMORY, Workspace
+from chaoskit.run.workspace import MEMORY, Workspace
 from tests.conftest import TARGETS
 
 COMMAND = [
     sys.executable,
     "-m",
-    "chaoskit.cli",
+    "chaoskit.cli.main",
     "run",
     f"{TARGETS}:COUNTING",
     "--plan",

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from chaoskit.bench import open_bench, undisturbed
-from chaoskit.disk import stage
-from chaoskit.disk.replay import image_at
+from chaoskit.disk import staging as stage
+from chaoskit.disk.kill_states import image_at
 from chaoskit.model import (
     DiskError,
     Ended,
@@ -21,8 +20,9 @@ from chaoskit.model import (
     Struck,
     Verdict,
 )
-from chaoskit.recording import killed_states, points, powerless_states
-from chaoskit.result import Counter, Witness
+from chaoskit.run.recording import killed_states, points, powerless_states
+from chaoskit.search.result import Counter, Witness
+from chaoskit.search.rig import open_bench, undisturbed
 from chaoskit.settings import Settings
 
 CONTROLS = Path(__file__).parent / "targets" / "controls.py"

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from chaoskit import environment
-from chaoskit.environment import NoEnvironment, interpreter, place_of, requirements
+from chaoskit.run import environment
+from chaoskit.run.environment import NoEnvironment, interpreter, place_of, requirements
 
 pytestmark = pytest.mark.requirement("C4")
 

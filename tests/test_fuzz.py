@@ -8,9 +8,9 @@ from itertools import islice
 import pytest
 
 from chaoskit import repro
-from chaoskit.campaign import run_campaign
-from chaoskit.fuzz import ROUND, Hits, cases, draw, places
 from chaoskit.model import Firing, PersistPoint, Verdict
+from chaoskit.search.campaign import run_campaign
+from chaoskit.search.fuzz import ROUND, Hits, cases, draw, places
 from chaoskit.settings import Settings
 from tests.conftest import TARGETS
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from chaoskit_scenarios.adapters import AGENT_CLAIMS, STORE_CLAIMS
 
 from chaoskit import registry
 from chaoskit.model import (
@@ -18,7 +19,6 @@ from chaoskit.model import (
     PersistPoint,
     Probe,
 )
-from scenarios.certified import AGENT_CLAIMS, STORE_CLAIMS
 
 CRASH = Crashed(0, 1, Kill(PersistPoint("write", 1), "after"))
 COMPLETED = Ended(1, "completed")

@@ -1,7 +1,7 @@
 import pytest
 
 from chaoskit.model import History, Invariant, NothingToJudge, Run, Schedule, Verdict, Violation
-from chaoskit.oracle import judge
+from chaoskit.search.oracle import judge
 
 
 def invariant(name, check):

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from chaoskit.model import Firing, PersistPoint, Schedule
-from chaoskit.plan import Sample, Sweep, disk_errors
+from chaoskit.search.plan import Sample, Sweep, disk_errors
 
 FIRINGS = tuple(Firing(PersistPoint("write", nth), when) for nth in (1, 2, 3) for when in ("before", "after"))
 

@@ -91,6 +91,7 @@ def test_an_expected_violation_that_is_not_there_fails(project):
 
 def test_the_plugin_imports_nothing_of_the_engine_until_it_is_used(project):
     project.makepyfile(
-        "import sys\ndef test_it(): assert not {'chaoskit.campaign', 'msgspec', 'rich'} & set(sys.modules)"
+        "import sys\n"
+        "def test_it(): assert not {'chaoskit.search.campaign', 'msgspec', 'rich'} & set(sys.modules)"
     )
     project.runpytest_subprocess("-p", "no:randomly").assert_outcomes(passed=1)

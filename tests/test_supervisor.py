@@ -23,9 +23,9 @@ from chaoskit.model import (
     Probe,
     Schedule,
 )
-from chaoskit.recording import unfinished
-from chaoskit.supervisor import HISTORY_FILE, interrupted
-from chaoskit.zygote import CannotStart
+from chaoskit.run.recording import unfinished
+from chaoskit.run.supervisor import HISTORY_FILE, interrupted
+from chaoskit.run.zygote import CannotStart
 
 
 def kill(name, nth=1, when="after"):

@@ -1,7 +1,7 @@
 import pytest
 
 from chaoskit.model import Service
-from chaoskit.world import Call, Refused, World
+from chaoskit.run.world import Call, Refused, World
 
 
 def call(life, service, action="pay", key="k", at=0, **args):

@@ -26,7 +26,7 @@ from reference_agent.daemon.records import (
     TurnSaved,
     reply_id,
 )
-from reference_agent.logs import get_logger
+from reference_agent.logs.structured import get_logger
 from reference_agent.points import persisting
 
 log = get_logger(__name__)

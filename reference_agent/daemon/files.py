@@ -20,7 +20,7 @@ import msgspec
 from reference_agent.daemon.records import AnyChange, Snapshot, point_of
 from reference_agent.daemon.state import State
 from reference_agent.ids import Clock
-from reference_agent.log import DamagedLog, EventLog, read_log
+from reference_agent.store.event_log import DamagedLog, EventLog, read_log
 
 SEGMENT = 1000  # lines
 

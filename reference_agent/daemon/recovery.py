@@ -32,7 +32,7 @@ from reference_agent.daemon.records import (
     Suspended,
 )
 from reference_agent.daemon.state import State
-from reference_agent.logs import get_logger
+from reference_agent.logs.structured import get_logger
 
 log = get_logger(__name__)
 PROMPT = (

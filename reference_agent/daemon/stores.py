@@ -14,9 +14,9 @@ from reference_agent.daemon.records import AnyChange
 from reference_agent.daemon.sqlite import SqliteDaemonStore
 from reference_agent.daemon.state import State
 from reference_agent.ids import Clock
-from reference_agent.lock import SessionLock
-from reference_agent.store import StoreKind
 from reference_agent.store.database import Connect
+from reference_agent.store.kinds import StoreKind
+from reference_agent.store.lock import SessionLock
 
 DATABASE = "daemon.db"
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from reference_agent.files import replace_file
 from reference_agent.points import persisting
+from reference_agent.store.durable import replace_file
 
 # A block that has another one of these is another thing: what was said of the old one is not true of it.
 IDENTITIES = ("run_id", "resume_token_id", "token_id")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from reference_agent.logs import get_logger
+from reference_agent.logs.structured import get_logger
 from reference_agent.sessions.artifacts import Damaged
 from reference_agent.sessions.snapshot import ENDS, Event, SessionSnapshot, SnapshotFile, fold_all
 from reference_agent.sessions.token_index import TokenIndex, Tokens, fold_all_tokens

@@ -14,12 +14,12 @@ from types import TracebackType
 from typing import Any
 
 from reference_agent.ids import BadSessionId, Clock, checked_session
-from reference_agent.lock import SessionLock
-from reference_agent.log import EventLog
 from reference_agent.sessions.caches import Caches
 from reference_agent.sessions.snapshot import ENDS, Event, fold
 from reference_agent.sessions.token_index import fold_tokens
-from reference_agent.store import open_log
+from reference_agent.store.event_log import EventLog
+from reference_agent.store.kinds import open_log
+from reference_agent.store.lock import SessionLock
 
 
 class UnknownSession(Exception):

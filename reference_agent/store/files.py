@@ -19,10 +19,10 @@ from typing import Any
 
 import msgspec
 
-from reference_agent.log import DamagedLog, EventLog, read_log
 from reference_agent.messages import Budget, Message, Plan, StoredMessage, ToolCall
 from reference_agent.providers.base import Usage
 from reference_agent.store import lines
+from reference_agent.store.event_log import DamagedLog, EventLog, read_log
 from reference_agent.store.fold import Fold, name_of
 from reference_agent.store.records import (
     CallStatus,

@@ -12,19 +12,20 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from chaoskit_scenarios import inloop
+from chaoskit_scenarios.agent.target import observe
+
 from reference_agent import points
-from reference_agent.agent import Agent
-from reference_agent.hooks import HookRegistry
 from reference_agent.ids import ids_from
-from reference_agent.log import EventLog
 from reference_agent.messages import Message, unanswered
-from reference_agent.options import Options
 from reference_agent.providers.base import Answer
 from reference_agent.providers.scripted import ScriptedProvider
-from reference_agent.store import StoreKind
-from reference_agent.tools import Tool, Toolbox
-from scenarios import inloop
-from scenarios.agent_target import observe
+from reference_agent.store.event_log import EventLog
+from reference_agent.store.kinds import StoreKind
+from reference_agent.turn.agent import Agent
+from reference_agent.turn.hooks import HookRegistry
+from reference_agent.turn.options import Options
+from reference_agent.turn.tools import Tool, Toolbox
 
 SESSION = "s"
 FULL = "database or disk is full"

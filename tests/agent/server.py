@@ -8,8 +8,7 @@ import sys
 from contextlib import suppress
 
 import httpx2
-
-from scenarios.http_target import NO_TLS
+from chaoskit_scenarios.sessions.http_target import NO_TLS
 
 TIMEOUT = 60
 
@@ -18,7 +17,7 @@ class Server:
     """One process. `first` is what it printed once it listened; `errors` is a file with its stderr."""
 
     def __init__(self, state, *args, port=0, code=None):
-        start = ["-c", code] if code else ["-m", "reference_agent.cli"]
+        start = ["-c", code] if code else ["-m", "reference_agent.terminal.cli"]
         command = [sys.executable, *start, "serve", "--state", str(state), "--port", str(port), *args]
         state.parent.mkdir(exist_ok=True)
         self.errors = state.with_name(f"{state.name}.stderr")

@@ -5,13 +5,14 @@ import asyncio
 import errno
 from collections import Counter
 
-from reference_agent.agent import Agent
-from reference_agent.coordinator import Coordinator
+from chaoskit_scenarios import inloop
+
 from reference_agent.ids import ids_from
-from reference_agent.log import read_log
-from reference_agent.notes import ASK, Notes, NoteTaker
-from reference_agent.sessions.recovery_manager import RecoveryManager
-from scenarios import inloop
+from reference_agent.recovery.manager import RecoveryManager
+from reference_agent.service.coordinator import Coordinator
+from reference_agent.store.event_log import read_log
+from reference_agent.terminal.notes import ASK, Notes, NoteTaker
+from reference_agent.turn.agent import Agent
 from tests.agent.sessions.helpers import START
 
 ENDS = ("run.completed", "run.failed", "run.cancelled", "run.interrupted")

@@ -9,16 +9,16 @@ from collections import Counter
 
 import pytest
 
-from reference_agent import hooks
-from reference_agent.agent import GaveUp
-from reference_agent.cadence import Cadence
-from reference_agent.hooks import HookRegistry
 from reference_agent.ids import BadSessionId
-from reference_agent.lock import SessionBusy
-from reference_agent.log import EventLog
 from reference_agent.messages import Message
-from reference_agent.store import STORES
-from reference_agent.tools import Tool
+from reference_agent.store.event_log import EventLog
+from reference_agent.store.kinds import STORES
+from reference_agent.store.lock import SessionBusy
+from reference_agent.turn import hooks
+from reference_agent.turn.agent import GaveUp
+from reference_agent.turn.cadence import Cadence
+from reference_agent.turn.hooks import HookRegistry
+from reference_agent.turn.tools import Tool
 from tests.agent.helpers import Death, Home, Points, entry, play, step
 
 TWO_TURNS = entry([step("act", n=1), step("act", n=2)], [step("act", n=3)])
@@ -535,7 +535,7 @@ def test_a_request_fires_its_events_in_order(tmp_path):
 HOLDER = textwrap.dedent("""
     import sys
     from pathlib import Path
-    from reference_agent.lock import SessionLock
+    from reference_agent.store.lock import SessionLock
     lock = SessionLock(Path(sys.argv[1]))
     print("held", flush=True)
     sys.stdin.read()
@@ -591,7 +591,7 @@ def test_a_session_id_that_is_one_is_taken(tmp_path, session):
 @pytest.mark.requirement("C1")
 def test_importing_the_agent_imports_nothing_that_it_does_not_need():
     heavy = {"click", "rich", "rich_click", "pydantic", "faker", "psutil", "httpx2", "chaoskit"}
-    program = "import sys, reference_agent.agent; print('\\n'.join(sys.modules))"
+    program = "import sys, reference_agent.turn.agent; print('\\n'.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = {name.split(".")[0] for name in done.stdout.split()}
     assert "aiosqlite" in loaded

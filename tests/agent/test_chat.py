@@ -13,11 +13,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from reference_agent import notes as note_taking
 from reference_agent.messages import Message, ToolCall
 from reference_agent.providers.base import TextDelta
-from reference_agent.retry import Restarted
-from reference_agent.screen import Screen, rendered
+from reference_agent.terminal import notes as note_taking
+from reference_agent.terminal.screen import Screen, rendered
+from reference_agent.turn.retry import Restarted
 
 # Kills itself with SIGKILL at the first passage of a persist point, as POINT:PHASE says.
 KILLED = """
@@ -27,7 +27,7 @@ def listen(event, args):
     if event == "persist.point" and args == at:
         os.kill(os.getpid(), signal.SIGKILL)
 sys.addaudithook(listen)
-from reference_agent.cli import main
+from reference_agent.terminal.cli import main
 sys.exit(main())
 """
 # A disk on which no checkpoint can be written.
@@ -37,13 +37,13 @@ def listen(event, args):
     if event == "persist.point" and args == ("checkpoint.write", "before"):
         raise OSError(errno.ENOSPC, "No space left on device")
 sys.addaudithook(listen)
-from reference_agent.cli import main
+from reference_agent.terminal.cli import main
 sys.exit(main())
 """
 # A tool that never comes back.
 STUCK = """
 import asyncio, sys
-from reference_agent import cli, notes
+from reference_agent.terminal import cli, notes
 async def note(self, args, key):
     print("working", flush=True)
     await asyncio.Event().wait()
@@ -76,7 +76,7 @@ class Terminal:
         self.env = {k: v for k, v in os.environ.items() if k.lower() not in proxies}
 
     def command(self, *args, killed_at=None, code=None):
-        start = ["-c", code] if code else ["-m", "reference_agent.cli"]
+        start = ["-c", code] if code else ["-m", "reference_agent.terminal.cli"]
         if killed_at:
             start = ["-c", KILLED, killed_at]
         return [sys.executable, *start, args[0], "--state", str(self.state), *args[1:]]
@@ -159,7 +159,7 @@ def test_resume_at_start_up_shows_the_conversation(run, command):
     run("say", "--new", "s1", "buy milk")
     words = [*command, "s1"] if command[0] == "chat" else ["--resume", "s1"]
     done = subprocess.run(
-        [sys.executable, "-m", "reference_agent.cli", *words, "--state", run.state],
+        [sys.executable, "-m", "reference_agent.terminal.cli", *words, "--state", run.state],
         input="",
         capture_output=True,
         text=True,
@@ -311,7 +311,7 @@ BAD = [
 def test_wrong_use_and_failures_are_one_line_and_a_code(run, args, code, text):
     if args[0] == "dance":
         done = subprocess.run(
-            [sys.executable, "-m", "reference_agent.cli", *args],
+            [sys.executable, "-m", "reference_agent.terminal.cli", *args],
             capture_output=True,
             text=True,
             timeout=TIMEOUT,
@@ -479,7 +479,7 @@ def test_over_http_a_cut_stream_is_told_and_begins_again(run, tmp_path):
 
 def test_help_imports_nothing_of_the_agent():
     code = (
-        "import sys\nfrom reference_agent import cli\n"
+        "import sys\nfrom reference_agent.terminal import cli\n"
         "try: cli.main(['--help'])\nexcept SystemExit: pass\n"
         "print([m for m in ('asyncio', 'httpx2', 'rich', 'click', 'aiosqlite') if m in sys.modules])"
     )
@@ -489,7 +489,7 @@ def test_help_imports_nothing_of_the_agent():
 
 def test_a_chat_without_a_url_imports_no_http_client(run):
     code = (
-        "import sys\nfrom reference_agent import cli\n"
+        "import sys\nfrom reference_agent.terminal import cli\n"
         f"cli.main(['say', '--new', 's1', 'x', '--state', {str(run.state)!r}])\n"
         "print('httpx2' in sys.modules)"
     )

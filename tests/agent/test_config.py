@@ -13,10 +13,11 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from reference_agent import config, logs
-from reference_agent.config import KEYS, BadConfig, Config, load, save
-from reference_agent.options import Options
-from reference_agent.setup import agent_options
+from reference_agent.logs import structured as logs
+from reference_agent.terminal import config
+from reference_agent.terminal.config import KEYS, BadConfig, Config, load, save
+from reference_agent.terminal.setup import agent_options
+from reference_agent.turn.options import Options
 from tests.disk.stores import record, verdicts
 
 SECONDS = st.none() | st.floats(min_value=0.001, max_value=1e6)
@@ -246,12 +247,12 @@ def test_a_save_is_synced_before_and_after_its_rename(file, monkeypatch):
 
 SETUP = """
     from pathlib import Path
-    from reference_agent.config import Config, save
+    from reference_agent.terminal.config import Config, save
     save(Config(max_turns=1), Path("config.json"))
 """
 SAVES = """
     from pathlib import Path
-    from reference_agent.config import Config, save
+    from reference_agent.terminal.config import Config, save
     for n in range(2, 5):
         save(Config(max_turns=n), Path("config.json"))
         acknowledge()

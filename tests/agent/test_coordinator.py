@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import reference_agent
-from reference_agent.coordinator import Busy, NotDurable, NothingToDo, Stopping
+from reference_agent.service.coordinator import Busy, NotDurable, NothingToDo, Stopping
 from reference_agent.sessions.record import UnknownSession
 from reference_agent.sessions.tokens import TokenRefused
 from tests.agent.helpers import Points, play
@@ -699,7 +699,7 @@ def test_watching_has_every_status_and_interruption_from_where_one_was(service):
 # --- O6: the facade has no persistence and no derivation
 
 STATUSES = {"running", "waiting", "idle", "interrupted_startup", "interrupted_waiting"}
-WRITERS = {"os", "io", "shutil", "tempfile", "sqlite3", "aiosqlite", "fcntl", "reference_agent.files"}
+WRITERS = {"os", "io", "shutil", "tempfile", "sqlite3", "aiosqlite", "fcntl", "reference_agent.store.durable"}
 
 
 def tree_of(module):
@@ -730,7 +730,7 @@ def imported(tree):
             yield node.module
 
 
-@pytest.mark.parametrize("module", ["coordinator", "http_api"])
+@pytest.mark.parametrize("module", ["service/coordinator", "service/http_api"])
 def test_the_facade_writes_no_file_and_knows_no_rule_of_a_status(module):
     tree = tree_of(module)
     assert status_literals(tree) == []
@@ -747,6 +747,6 @@ def test_that_check_would_notice():
 
 
 def test_only_the_coordinator_asks_the_projector_and_handlers_do_not_ask_the_store():
-    modules = set(imported(tree_of("http_api")))
+    modules = set(imported(tree_of("service/http_api")))
     assert "reference_agent.sessions.projector" not in modules
     assert not {each for each in modules if each.endswith((".sqlite", ".snapshot", ".agent"))}

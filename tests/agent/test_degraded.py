@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from reference_agent.log import EventLog
-from reference_agent.tools import Tool
+from reference_agent.store.event_log import EventLog
+from reference_agent.turn.tools import Tool
 from tests.agent.helpers import FULL, Home, entry, play, step
 
 

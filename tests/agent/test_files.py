@@ -6,11 +6,11 @@ import os
 
 import pytest
 
-from reference_agent import log as log_module
-from reference_agent.log import DamagedLog, EventLog, read_log
 from reference_agent.messages import Message
-from reference_agent.store import WrongStore, read_session, read_sessions
-from reference_agent.tools import Tool
+from reference_agent.store import event_log as log_module
+from reference_agent.store.event_log import DamagedLog, EventLog, read_log
+from reference_agent.store.kinds import WrongStore, read_session, read_sessions
+from reference_agent.turn.tools import Tool
 from tests.agent.helpers import Home, Points, entry, play, step
 from tests.agent.test_store import Place
 

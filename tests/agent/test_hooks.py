@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from reference_agent import logs
-from reference_agent.hooks import (
+from reference_agent.logs import structured as logs
+from reference_agent.turn.hooks import (
     AgentStart,
     AgentStop,
     Allow,
@@ -236,8 +236,8 @@ def test_a_tools_name_is_matched_as_a_whole(tool, matched, event):
         ([PreToolUse, TurnStart], print, "pay", "tool='pay' was given for TurnStart, which is about no"),
         ([], print, None, "expected at least one kind of event, found none"),
         (["PreToolUse"], print, None, "expected kinds of event (PreToolUse, AgentStart, "),
-        ([Deny], print, None, "found <class 'reference_agent.hooks.Deny'>"),
-        (Deny, print, None, "found <class 'reference_agent.hooks.Deny'>"),
+        ([Deny], print, None, "found <class 'reference_agent.turn.hooks.Deny'>"),
+        (Deny, print, None, "found <class 'reference_agent.turn.hooks.Deny'>"),
         ([PreToolUse], "print", None, "expected a handler that can be called, found 'print'"),
     ],
 )

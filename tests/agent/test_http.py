@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+from chaoskit_scenarios.sessions.http_target import NO_TLS, serving
 
-from reference_agent.http_api import LARGEST_BODY, application
-from reference_agent.logs import written_to
+from reference_agent.logs.structured import written_to
+from reference_agent.service.http_api import LARGEST_BODY, application
 from reference_agent.sessions.record import SessionRecord
-from scenarios.http_target import NO_TLS, serving
 from tests.agent.helpers import Points
 from tests.agent.service import Disk, Service
 

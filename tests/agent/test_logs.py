@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from reference_agent import logs
-from reference_agent.config import Config
-from reference_agent.logs import get_logger, written_to
-from reference_agent.redaction import REDACTED, SECRET_NAMES, Redactor
+from reference_agent.logs import structured as logs
+from reference_agent.logs.redaction import REDACTED, SECRET_NAMES, Redactor
+from reference_agent.logs.structured import get_logger, written_to
+from reference_agent.terminal.config import Config
 
 NOON = 1_771_668_085.25  # 2026-02-21T10:01:25.250Z
 log = get_logger("reference_agent.tests")
@@ -154,7 +154,9 @@ def test_nothing_is_rendered_while_nobody_listens():
 
 def test_the_agent_alone_writes_nothing_not_even_warnings():
     """L1: `logging` prints warnings to stderr where it finds no handler at all."""
-    code = "from reference_agent.logs import get_logger; get_logger('x').error('y', error=OSError())"
+    code = (
+        "from reference_agent.logs.structured import get_logger; get_logger('x').error('y', error=OSError())"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "")
 

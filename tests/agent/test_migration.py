@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from reference_agent.messages import Message, ToolCall
-from reference_agent.recovery import NO_RESULT
+from reference_agent.recovery.rollback import NO_RESULT
 from reference_agent.store import schema
 from tests.agent.helpers import Home, entry, play
 

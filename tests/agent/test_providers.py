@@ -16,7 +16,7 @@ from reference_agent.providers import Answer, ModelError, TextDelta, ToolSpec, U
 from reference_agent.providers.openai_http import OpenAIProvider, Secret, Timeouts
 from reference_agent.providers.openai_wire import Assembly, answer_from, from_wire, to_wire
 from reference_agent.providers.scripted import ScriptedProvider, failures_from
-from reference_agent.retry import Restarted, call_with_retry, stream_with_retry
+from reference_agent.turn.retry import Restarted, call_with_retry, stream_with_retry
 
 MODES = ["complete", "stream"]
 HELLO = [Message("user", "hello")]
@@ -512,7 +512,7 @@ def test_options_go_into_the_request():
 @pytest.mark.requirement("C6")
 def test_the_scripted_model_does_not_load_an_http_client():
     code = """if True:
-        import sys, reference_agent.providers.scripted, reference_agent.retry
+        import sys, reference_agent.providers.scripted, reference_agent.turn.retry
         import reference_agent.providers.openai_http
         print(*sys.modules)"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -6,7 +6,7 @@ import pytest
 
 from reference_agent.messages import Message
 from reference_agent.providers.base import Answer, ModelError, TextDelta, Usage
-from reference_agent.retry import Restarted, RetriesExhausted, call_with_retry, stream_with_retry
+from reference_agent.turn.retry import Restarted, RetriesExhausted, call_with_retry, stream_with_retry
 
 ANSWER = Answer(Message("assistant", "two words"), Usage(3, 2))
 MODES = ["complete", "stream"]

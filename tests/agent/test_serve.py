@@ -11,14 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from reference_agent.log import read_log
+from reference_agent.store.event_log import read_log
 from tests.agent.server import TIMEOUT, Server, without_proxies
 
 pytestmark = pytest.mark.requirement("O7")
 # A model that thinks until it is killed.
 SLOW = """
 import asyncio, sys
-from reference_agent import cli, notes
+from reference_agent.terminal import cli, notes
 complete = notes.NoteTaker.complete
 async def slow(self, conversation, **how):
     if conversation[-1].content.startswith("think"):
@@ -30,8 +30,8 @@ sys.exit(cli.main())
 # A sweep at boot that takes as long as it takes: until a file is there.
 SLOW_BOOT = """
 import pathlib, sys, time
-from reference_agent import cli
-from reference_agent.sessions.recovery_manager import RecoveryManager
+from reference_agent.terminal import cli
+from reference_agent.recovery.manager import RecoveryManager
 sweep = RecoveryManager.sweep
 def slow(self, record):
     print("sweeping", flush=True)
@@ -193,7 +193,7 @@ def test_a_second_server_does_not_get_what_the_first_one_has(state, store):
 
 def serve(state, *args):
     """One that is expected to end by itself."""
-    command = [sys.executable, "-m", "reference_agent.cli", "serve", "--state", str(state), *args]
+    command = [sys.executable, "-m", "reference_agent.terminal.cli", "serve", "--state", str(state), *args]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=TIMEOUT, check=False, env=without_proxies()
     )
@@ -274,7 +274,7 @@ def test_the_sweep_runs_by_itself_and_the_log_says_what_was_done(state, tmp_path
 SHORT = """
 import sys
 import msgspec
-from reference_agent import cli, notes
+from reference_agent.terminal import cli, notes
 notes.ASK = msgspec.structs.replace(notes.ASK, deadline=0.2)
 sys.exit(cli.main())
 """

@@ -9,16 +9,16 @@ from tempfile import TemporaryDirectory
 
 import aiosqlite
 import pytest
+from chaoskit_scenarios import inloop
 from hypothesis import given, settings, strategies as st
 
-from reference_agent.log import DamagedLog, EventLog
 from reference_agent.messages import Budget, Message, Plan, Reasoning, Step, ToolCall
 from reference_agent.providers.base import Usage
-from reference_agent.store import STORES, SessionStore, StoreKind, open_store
 from reference_agent.store.database import CorruptStore, Database, NewerStore
+from reference_agent.store.event_log import DamagedLog, EventLog
+from reference_agent.store.kinds import STORES, SessionStore, StoreKind, open_store
 from reference_agent.store.records import RecordedCall, Request, Run, StoredError
 from reference_agent.store.sqlite import SqliteStore, stored_to_message
-from scenarios import inloop
 from tests.agent.helpers import Home, entry, play, step
 
 COLUMNS = {

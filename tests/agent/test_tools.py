@@ -6,11 +6,11 @@ import hashlib
 import aiosqlite
 import pytest
 
-from reference_agent.agent import Agent
-from reference_agent.calls import UNKNOWN_OUTCOME
 from reference_agent.ids import ids_from
 from reference_agent.messages import idempotency_key
-from reference_agent.tools import Tool, Toolbox
+from reference_agent.turn.agent import Agent
+from reference_agent.turn.calls import UNKNOWN_OUTCOME
+from reference_agent.turn.tools import Tool, Toolbox
 from tests.agent.helpers import Death, Home, Points, Watched, entry, play, step
 
 CALLS = "SELECT tool_name, status, result_text FROM tool_calls ORDER BY rowid"

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from chaoskit.disk import interposer
-from chaoskit.disk.crash import crash_states
 from chaoskit.disk.ops import Trace
+from chaoskit.disk.power_states import crash_states
 from chaoskit.disk.recipe import Profile
-from chaoskit.disk.stage import Stage
+from chaoskit.disk.staging import Stage
 from chaoskit.disk.trace import decode, snapshot
 
 REPOSITORY = Path(interposer.__file__).parents[2]

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from chaoskit.disk.membership import could_survive
 from chaoskit.disk.power import states
-from chaoskit.disk.stage import read_listing
+from chaoskit.disk.staging import read_listing
 from tests.disk.programs import FILES, INITIAL, STEPS, do, initial_sizes
 from tests.disk.traces import Disk
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings, strategies as st
 
 from chaoskit.disk.filedata import EMPTY, FileData, file_data
 from chaoskit.disk.intmap import IntMap
-from chaoskit.disk.replay import image_at, images
-from chaoskit.disk.stage import Stage, materialise, read_listing, same_as
+from chaoskit.disk.kill_states import image_at, images
+from chaoskit.disk.staging import Stage, materialise, read_listing, same_as
 from tests.disk.programs import PROGRAMS, run
 from tests.disk.traces import Disk
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import pytest
 
-from chaoskit.disk.crash import crash_states, spread, telling_positions
+from chaoskit.disk.kill_states import image_at
 from chaoskit.disk.membership import could_survive
 from chaoskit.disk.power import rebuild, states
+from chaoskit.disk.power_states import crash_states, spread, telling_positions
 from chaoskit.disk.recipe import Recipe
-from chaoskit.disk.replay import image_at
 from tests.disk.traces import Disk
 
 BOTH = pytest.mark.parametrize("profile", ["posix", "ext4"])

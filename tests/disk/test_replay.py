@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 
 from chaoskit.disk.apply import apply, initial_image
-from chaoskit.disk.replay import image_at, kill_states
+from chaoskit.disk.kill_states import image_at, kill_states
 from tests.disk.programs import PROGRAMS, run
 from tests.disk.traces import Disk
 

@@ -11,10 +11,10 @@ import random
 import pytest
 
 from chaoskit.disk import interposer
-from chaoskit.disk.crash import crash_states
 from chaoskit.disk.hint import explain, minimise
-from chaoskit.disk.replay import image_at, kill_states
-from chaoskit.disk.stage import Stage, same_as
+from chaoskit.disk.kill_states import image_at, kill_states
+from chaoskit.disk.power_states import crash_states
+from chaoskit.disk.staging import Stage, same_as
 from tests.disk import stores
 from tests.disk.stores import judge_snapshot, judge_sqlite, record, verdicts
 

@@ -3,7 +3,7 @@
 import re
 
 from chaoskit import registry, repro
-from chaoskit.bench import open_bench, undisturbed
+from chaoskit.search.rig import open_bench, undisturbed
 from chaoskit.settings import settings_of
 
 

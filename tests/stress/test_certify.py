@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from chaoskit import certificate as certificates, pages
-from chaoskit.bench import CannotTest
-from chaoskit.certificate import TIERS
-from chaoskit.certification import Wanted, certify
-from chaoskit.environment import NoEnvironment
+from chaoskit.certify import certificate as certificates
+from chaoskit.certify.certificate import TIERS
+from chaoskit.certify.certification import Wanted, certify
 from chaoskit.model import Verdict
+from chaoskit.run.environment import NoEnvironment
+from chaoskit.search.rig import CannotTest
+from chaoskit.show import pages
 
 pytestmark = [pytest.mark.stress, pytest.mark.requirement("C4")]
 CONTROLS = Path(__file__).parent.parent / "targets" / "controls.py"
@@ -90,7 +91,7 @@ def test_an_append_that_is_not_synced():
 def test_a_finding_is_met_again_from_its_token_in_a_fresh_process():
     made = certified(f"{CONTROLS}:Files", tiers=("torn",))
     first = made.findings[0]
-    command = [sys.executable, "-m", "chaoskit.cli", "replay", first.repro]
+    command = [sys.executable, "-m", "chaoskit.cli.main", "replay", first.repro]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     assert f"{first.claim}/{first.kind}: met again" in done.stdout
@@ -129,7 +130,7 @@ def test_the_guide_followed_to_the_letter(tmp_path):
     command = [
         sys.executable,
         "-m",
-        "chaoskit.cli",
+        "chaoskit.cli.main",
         "certify",
         "./shelf.py:Shelf",
         "--runs",

@@ -1,9 +1,9 @@
 """The harness' own controls: every store, every tier, against the table of what must be said."""
 
 import pytest
+from chaoskit_scenarios.stores.controls import CONTROLS, TIERS
 
 from chaoskit.model import Verdict
-from scenarios.stores.controls import CONTROLS, TIERS
 
 pytestmark = pytest.mark.stress
 

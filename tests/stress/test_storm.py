@@ -19,7 +19,7 @@ from collections import Counter
 import httpx2
 import pytest
 
-from reference_agent.log import read_log
+from reference_agent.store.event_log import read_log
 from tests.agent.server import Server
 from tests.agent.test_serve import free_port
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import pytest
 
 from chaoskit import registry
-from chaoskit.bench import open_bench
 from chaoskit.model import Schedule
+from chaoskit.search.rig import open_bench
 from chaoskit.settings import Settings
 from tests.stress.helpers import assert_met_again
 

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import msgspec
+from chaoskit_scenarios.agent.mutations import replace
+from chaoskit_scenarios.tree.scenario import SCENARIOS
 
 from chaoskit.model import Mutant
 from reference_agent.daemon.journal import Journal
-from scenarios.mutations import replace
-from scenarios.tree import SCENARIOS
 
 
 def _append(line: bytes) -> None:

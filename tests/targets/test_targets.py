@@ -3,9 +3,9 @@
 import pytest
 
 from chaoskit import registry
-from chaoskit.certification import Wanted, certify
-from chaoskit.environment import NoEnvironment
+from chaoskit.certify.certification import Wanted, certify
 from chaoskit.model import Verdict
+from chaoskit.run.environment import NoEnvironment
 
 
 @pytest.mark.targets

@@ -9,11 +9,12 @@ import os
 import sys
 from pathlib import Path
 
+from chaoskit_scenarios import inloop
+
 from reference_agent.daemon.daemon import Daemon
 from reference_agent.daemon.provider import ScriptedProvider, ScriptedSession
 from reference_agent.daemon.stores import opened_store
 from reference_agent.ids import ids_from
-from scenarios import inloop
 
 DEAD = 9
 AGENTS = "abcde"

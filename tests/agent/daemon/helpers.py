@@ -8,13 +8,14 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import asynccontextmanager, contextmanager
 
+from chaoskit_scenarios import inloop
+
 from reference_agent.daemon.daemon import Daemon
 from reference_agent.daemon.files import FilesDaemonStore
 from reference_agent.daemon.mailbox import Limits
 from reference_agent.daemon.provider import ScriptedProvider
 from reference_agent.daemon.stores import opened_store
 from reference_agent.ids import ids_from
-from scenarios import inloop
 
 STORES = ["sqlite", "files"]
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - no waiting for a disk

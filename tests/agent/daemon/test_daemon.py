@@ -13,7 +13,7 @@ from reference_agent.daemon.provider import ScriptedProvider
 from reference_agent.daemon.records import TurnSaved
 from reference_agent.daemon.stores import opened_store
 from reference_agent.ids import random_id
-from reference_agent.lock import SessionBusy
+from reference_agent.store.lock import SessionBusy
 from tests.agent.daemon.helpers import SCRIPTED, STORES, Home, assert_sound, family, history, watched
 
 

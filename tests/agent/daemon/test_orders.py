@@ -4,8 +4,8 @@ import asyncio
 import random
 
 import pytest
+from chaoskit_scenarios import inloop
 
-from scenarios import inloop
 from tests.agent.daemon.helpers import SCRIPTED, STORES, Home, watched
 
 pytestmark = pytest.mark.requirement("S7")

@@ -17,7 +17,7 @@ from reference_agent.daemon.journal import Refused
 from reference_agent.daemon.records import Enqueued, Message, Settled
 from reference_agent.daemon.recovery import PROMPT, prompt
 from reference_agent.daemon.state import REMEMBERED
-from reference_agent.log import DamagedLog
+from reference_agent.store.event_log import DamagedLog
 from tests.agent.daemon.deadly import DEAD
 from tests.agent.daemon.helpers import (
     MEMORY,

@@ -7,8 +7,8 @@ from itertools import count
 from pathlib import Path
 
 from reference_agent.ids import ids_from
+from reference_agent.recovery.manager import RecoveryManager
 from reference_agent.sessions.record import SessionRecord
-from reference_agent.sessions.recovery_manager import RecoveryManager
 from reference_agent.sessions.times import stamp
 from reference_agent.sessions.tokens import TokenService
 

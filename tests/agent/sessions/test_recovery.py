@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from reference_agent.sessions.recovery_manager import due
+from reference_agent.recovery.manager import due
 from tests.agent.sessions.helpers import Home, id_of, kinds
 
 

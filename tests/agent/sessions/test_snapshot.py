@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from reference_agent.ids import BadSessionId
-from reference_agent.lock import SessionBusy
-from reference_agent.log import DamagedLog
 from reference_agent.sessions.artifacts import Damaged, overlay
 from reference_agent.sessions.record import SessionRecord, UnknownSession, session_ids
 from reference_agent.sessions.snapshot import (
@@ -26,6 +24,8 @@ from reference_agent.sessions.snapshot import (
 )
 from reference_agent.sessions.times import has_passed, stamp
 from reference_agent.sessions.token_index import fold_all_tokens, fold_tokens
+from reference_agent.store.event_log import DamagedLog
+from reference_agent.store.lock import SessionBusy
 from tests.agent.sessions.helpers import START, TORN, Death, Home, dying_at, kinds
 
 TS = "2026-02-21T10:00:00Z"

@@ -6,7 +6,7 @@ import logging
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from reference_agent.logs import written_to
+from reference_agent.logs.structured import written_to
 from reference_agent.sessions.refusals import find, hashed
 from reference_agent.sessions.tokens import TokenRefused, TokenService
 from tests.agent.sessions.helpers import Home, id_of, kinds

@@ -1,0 +1,1 @@
+"""Other people's checkpointers: from an adapter to a certificate."""

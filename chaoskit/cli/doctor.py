@@ -1,0 +1,126 @@
+"""What works on this machine, and what is missing for the rest."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from chaoskit import registry
+from chaoskit.disk import interposer
+from chaoskit.model import Schedule
+from chaoskit.run import environment
+from chaoskit.run.workspace import MEMORY, base_directory
+
+
+class Check(msgspec.Struct, frozen=True):
+    name: str
+    works: bool
+    detail: str
+    without_it: str  # what cannot be done when it does not work
+
+
+def checks() -> Iterator[Check]:
+    yield Check(
+        "python",
+        sys.version_info >= (3, 11),
+        platform.python_version(),
+        "chaoskit needs Python 3.11 or newer",
+    )
+    yield Check(
+        "system",
+        sys.platform == "linux",
+        platform.platform(),
+        "processes are watched through Linux' pidfd, /proc and prctl: nothing runs",
+    )
+    yield Check(
+        "pidfd",
+        hasattr(os, "pidfd_open"),
+        "os.pidfd_open",
+        "the death of a process cannot be waited for: nothing runs",
+    )
+    yield Check(
+        "memory file system",
+        os.access(MEMORY, os.W_OK),
+        f"runs in {base_directory()}",
+        "runs use the temporary directory: same verdicts, slower",
+    )
+    yield Check("cores", True, _machine(), "")
+    yield Check("sqlite", True, sqlite3.sqlite_version, "")
+    reason = interposer.available()
+    yield Check(
+        "interposer",
+        reason is None,
+        reason or "syscall points, power loss, disk errors",
+        "named points still work; --points syscalls, --fault power and disk do not",
+    )
+    yield _attempt(
+        "environments",
+        environment.installer,
+        "only targets whose packages are installed here can be certified",
+    )
+    yield _attempt("scenarios", _load_all, "the named scenarios cannot be run")
+    yield _attempt("crash test", _kill_one, "no verdict can be had on this machine")
+
+
+def _machine() -> str:
+    memory = psutil.virtual_memory().available / 2**30
+    return f"{psutil.cpu_count()} cores, {memory:.1f} GiB of memory free"
+
+
+def _attempt(name: str, action: Callable[[], str], without_it: str) -> Check:
+    try:
+        return Check(name, True, action(), without_it)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is what the user wants to know
+        return Check(name, False, f"{type(error).__name__}: {error}", without_it)
+
+
+def _load_all() -> str:
+    names = registry.names(registry.SCENARIOS)
+    for name in names:
+        registry.invariants_of(registry.scenario(name))
+    return ", ".join(names)
+
+
+def _kill_one() -> str:
+    """A real zygote, a real life of the first scenario, from start to end."""
+    from chaoskit.run.workspace import Workspace  # noqa: PLC0415
+    from chaoskit.search.rig import Bench  # noqa: PLC0415 - heavy, and only needed here
+    from chaoskit.settings import Settings  # noqa: PLC0415
+
+    with Workspace() as workspace:
+        bench = Bench(
+            Settings(scenario=registry.names(registry.SCENARIOS)[0]), workspace.path, workspace.session
+        )
+        try:
+            started = time.monotonic()
+            run, _ = bench.run(Schedule(), bench.workload())
+            took = time.monotonic() - started
+        finally:
+            bench.close()
+    return f"one life in {took * 1000:.0f} ms, {len(run.traces[0])} firings of persist points"
+
+
+def machine_is_fit(found: list[Check]) -> bool:
+    """Whether everything works that a verdict needs."""
+    dispensable = {"memory file system", "interposer", "environments"}
+    return all(check.works for check in found if check.name not in dispensable)
+
+
+def state_directory(path: Path) -> Path:
+    """The directory for kept runs, made if need be; a clear error if that cannot be done."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ValueError(f"cannot write to the state directory {path}: {error.strerror}") from None
+    return path

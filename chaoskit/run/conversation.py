@@ -1,0 +1,92 @@
+"""A conversation: the supervisor's side of one life's channel.
+
+Answers its calls to the World, writes down what it tells, and notices when it is done, dead, or late.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+
+import msgspec
+
+from chaoskit.model import Ack, Event, Fail, Invoke, Ok, Probe
+from chaoskit.run.world import Call, Refused, World
+from chaoskit.run.zygote import Process
+
+
+class _Completed(msgspec.Struct, tag="completed"):
+    worn: bool
+
+
+class _Failed(msgspec.Struct, tag="failed"):
+    detail: str
+
+
+_MESSAGE = msgspec.json.Decoder(Ack | Probe | Invoke | Ok | Fail | Call | _Completed | _Failed)
+
+
+class Conversation:
+    def __init__(self, channel: socket.socket, world: World, events: list[Event]) -> None:
+        self.last = ""  # "completed" or "failed", once the life has said so
+        self.detail = ""
+        self.worn = False  # whether its process is fit for no other life
+        self._channel = channel
+        self._world = world
+        self._events = events
+        self._partial = b""
+
+    def listen(self, process: Process, deadline: float, *, until_death: bool) -> bool:
+        """Until the life is over, and unless the process is wanted again, until it is dead.
+
+        False if it had to be killed for being late.
+        """
+        poll = select.poll()
+        poll.register(self._channel, select.POLLIN)
+        poll.register(process.pidfd, select.POLLIN)
+        timely = True
+        while True:
+            if timely and time.monotonic() >= deadline:
+                timely = False
+                process.kill()
+            patience = max(0.0, deadline - time.monotonic()) * 1000 if timely else None
+            ready = {fd for fd, _ in poll.poll(patience)}
+            if self._channel.fileno() in ready:
+                if not self._read():
+                    poll.unregister(self._channel)
+                if self.last == "completed" and not until_death:
+                    return timely
+                if self.last:  # it has nothing more to say, and shall not wait for more to do
+                    self._channel.shutdown(socket.SHUT_WR)
+            elif process.pidfd in ready:
+                return timely  # only once the socket is silent: what was said before a death counts
+
+    def _read(self) -> bool:
+        data = self._channel.recv(1 << 16)
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        for line in lines:
+            self._hear(_MESSAGE.decode(line))
+        return bool(data)
+
+    def _hear(self, message: Event | Call | _Completed | _Failed) -> None:
+        if isinstance(message, Call):
+            self._reply(message)
+        elif isinstance(message, _Failed):
+            self.last, self.detail = "failed", message.detail
+        elif isinstance(message, _Completed):
+            self.last, self.worn = "completed", message.worn
+        else:
+            self._events.append(message)
+
+    def _reply(self, call: Call) -> None:
+        known = len(self._world.ledger)
+        try:
+            reply = {"result": self._world.act(call)}
+        except Refused as refusal:
+            reply = {"error": str(refusal)}
+        self._events += self._world.ledger[known:]
+        try:
+            self._channel.sendall(msgspec.json.encode(reply) + b"\n")
+        except OSError:  # the caller is gone; the effect stays done, which is the point of it all
+            return

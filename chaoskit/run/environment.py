@@ -1,0 +1,137 @@
+"""Environments: a cached one for each set of requirements, so that conflicting libraries live side by side.
+
+Made once, with uv where it is there, else with venv and pip; used without a network afterwards. An
+environment counts only when its last step, the mark, is there: one that was interrupted is made anew.
+If this interpreter has all that is asked for, it is used as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+MARK = "chaoskit-complete.json"
+Say = Callable[[str], None]
+
+
+class NoEnvironment(Exception):
+    """The requirements cannot be had; the message says which, and what the installer said."""
+
+
+def requirements(wanted: Sequence[str], instead: Sequence[str] = ()) -> tuple[str, ...]:
+    """`wanted`, with those that `instead` names replaced."""
+    try:
+        mine = {Requirement(text).name.lower(): text for text in instead}
+        kept = [text for text in wanted if Requirement(text).name.lower() not in mine]
+    except InvalidRequirement as error:
+        raise ValueError(f"expected a requirement such as name==1.2.3: {error}") from None
+    return (*kept, *mine.values())
+
+
+def satisfied_here(wanted: Sequence[str]) -> bool:
+    for requirement in map(Requirement, wanted):
+        try:
+            version = importlib.metadata.version(requirement.name)
+        except importlib.metadata.PackageNotFoundError:
+            return False
+        if not requirement.specifier.contains(version, prereleases=True):
+            return False
+    return True
+
+
+def cache_directory() -> Path:
+    chosen = os.environ.get("CHAOSKIT_CACHE")
+    if chosen:
+        return Path(chosen)
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(home).expanduser() / "chaoskit"
+
+
+def place_of(wanted: Sequence[str]) -> Path:
+    text = json.dumps([sorted(wanted), sys.version_info[:2]])
+    return cache_directory() / "environments" / hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def interpreter(wanted: Sequence[str], say: Say = lambda _words: None) -> str:
+    """The Python that has all of these; made on the way if need be."""
+    if satisfied_here(wanted):
+        return sys.executable
+    place = place_of(wanted)
+    python = place / "bin" / "python"
+    if not (place / MARK).exists():
+        say(f"making an environment with {', '.join(wanted)} (once, then cached)")
+        shutil.rmtree(place, ignore_errors=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        _make(place, wanted)
+        (place / MARK).write_text(json.dumps({"requirements": list(wanted)}))
+    return str(python)
+
+
+def versions(python: str, wanted: Sequence[str]) -> dict[str, str]:
+    """What is really installed there, of the packages that were asked for."""
+    names = [Requirement(text).name for text in wanted]
+    script = (
+        "import sys, json, importlib.metadata as m;"
+        "print(json.dumps({name: m.version(name) for name in sys.argv[1:]}))"
+    )
+    done = subprocess.run([python, "-c", script, *names], capture_output=True, text=True, check=True)
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+def only_inside() -> str:
+    """A directory from which chaoskit can be imported, and nothing else of this environment."""
+    package = Path(__file__).parent.parent
+    name = hashlib.blake2b(str(package).encode(), digest_size=8).hexdigest()
+    place = cache_directory() / "inside" / name
+    place.mkdir(parents=True, exist_ok=True)
+    link = place / package.name
+    if not link.is_symlink():
+        aside = place / f"{package.name}-{os.getpid()}"
+        aside.symlink_to(package)
+        aside.rename(link)  # whoever is first: both are the same
+    return str(place)
+
+
+def installer() -> str:
+    """What environments are made with, and where they are kept; an error if nothing can make them."""
+    cached = f"kept in {cache_directory()}"
+    if shutil.which("uv"):
+        return f"uv, {cached}"
+    for module in ("venv", "ensurepip"):
+        if importlib.util.find_spec(module) is None:
+            raise NoEnvironment(f"neither uv nor Python's {module} is here")
+    return f"venv and pip, {cached}"
+
+
+def _make(place: Path, wanted: Sequence[str]) -> None:
+    uv = shutil.which("uv")
+    python = str(place / "bin" / "python")
+    if uv:
+        _run([uv, "venv", "--quiet", "--python", sys.executable, str(place)], wanted)
+        _run([uv, "pip", "install", "--quiet", "--python", python, *wanted], wanted)
+        return
+    _run([sys.executable, "-m", "venv", str(place)], wanted)
+    options = ["--quiet", "--disable-pip-version-check", "--no-input"]
+    _run([python, "-m", "pip", "install", *options, *wanted], wanted)
+
+
+def _run(command: list[str], wanted: Sequence[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        words = (done.stderr or done.stdout).strip().splitlines()
+        errors = [line for line in words if "error" in line.lower()] or words[-1:]
+        raise NoEnvironment(
+            f"cannot install {', '.join(wanted)}: {errors[0] if errors else 'no reason given'}"
+            " (without a network, only what is cached can be certified)"
+        )

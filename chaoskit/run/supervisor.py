@@ -1,0 +1,332 @@
+"""The supervisor: carries out schedules and writes down what happened. All effects live here.
+
+    start life 0 --(fault fires: dead)--> start life 1 --( ... )--> last life, undisturbed --> Run
+
+Two ways lead to the same Run. `carry_out` really does what the schedule says. `recover` starts from a
+crash state that was rebuilt from a recording, which saves every life up to the crash; what it finds
+is confirmed by the first way before anybody is accused of it.
+
+Guarantees:
+
+S1. A fault counts as fired only when the child's side wrote that it did *and* the process died of it
+    (or, for a fault that one can live with, when the interposer says that it struck).
+S2. A planned fault that did not fire, and a death that we did not cause, put a doubt on the run.
+S3. No life outlasts its deadline; a life that does is killed and the history says `hung`.
+S4. When a life is over, nothing of its process group is left, before the next one starts.
+S5. The history is on disk before anybody judges it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from chaoskit.disk import staging as stage
+from chaoskit.inside.points import KILLED
+from chaoskit.model import (
+    Born,
+    Crashed,
+    DiskError,
+    Effect,
+    Ended,
+    Event,
+    Fault,
+    Firing,
+    History,
+    How,
+    Invoke,
+    Json,
+    Kill,
+    Mutant,
+    Ok,
+    PowerLoss,
+    Run,
+    Scenario,
+    Schedule,
+    Struck,
+    Workload,
+)
+from chaoskit.run.conversation import Conversation
+from chaoskit.run.recording import CrashState, Recording, candidate_of, firings_of, unfinished
+from chaoskit.run.watch import DiskWatch
+from chaoskit.run.world import World
+from chaoskit.run.zygote import Zygote
+
+HISTORY_FILE = "history.jsonl"
+_JSON = msgspec.json.Encoder()
+LIVES_PER_PROCESS = 120  # a leak of the target must not spoil more states than this
+
+
+class Supervisor:
+    """Runs schedules of one scenario, one after the other, on one zygote."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        zygote: Zygote,
+        *,
+        store: str | None = None,
+        mutant: Mutant | None = None,
+        deadline: float | None = None,
+        watch: DiskWatch | None = None,
+    ) -> None:
+        self._scenario = scenario
+        self._zygote = zygote
+        self._store = store
+        self._mutant = mutant
+        self._deadline = deadline or scenario.target.deadline
+        self._watch = watch
+        self._reused: _Process | None = None
+        self._stage: stage.Stage | None = None
+
+    # --- the real way
+
+    def carry_out(self, schedule: Schedule, directory: Path, workload: Workload) -> Run:
+        """One run in a directory of its own; what the target persists is in `state` below it."""
+        run = _RunInProgress(self._scenario, directory, workload)
+        faults: tuple[Fault | None, ...] = (*schedule.faults, None)
+        for life, fault in enumerate(faults):
+            how = self._live(run, _Process(self._zygote, directory, life), life, fault, self._watch)
+            if not run.goes_on(how, fault):
+                break
+            if isinstance(fault, PowerLoss):
+                self._lose_power(run, fault)
+        return run.finish(schedule)
+
+    def record(self, directory: Path, workload: Workload) -> tuple[Run, Recording]:
+        """The run without faults, with every operation on the disk."""
+        assert self._watch is not None, "recording needs a watch on the disk"
+        run = self.carry_out(Schedule(), directory, workload)
+        return run, Recording(self._watch.trace(), run.history.events)
+
+    def _lose_power(self, run: _RunInProgress, fault: PowerLoss) -> None:
+        assert self._watch is not None
+        image = candidate_of(self._watch.trace(), fault).image
+        stage.materialise(image, run.state, None)
+
+    # --- the way from a recording
+
+    def recover(self, recording: Recording, state: CrashState, directory: Path, workload: Workload) -> Run:
+        """The life after a crash, on the state that the crash left. `directory` is used again."""
+        run = _RunInProgress(self._scenario, directory, workload)
+        run.begin_with(state.events(recording))
+        if self._stage is None or self._stage.root != str(run.state):
+            self._stage = stage.Stage(run.state)
+        self._stage.show(state.image)
+        self._live(run, self._process_for(directory), 1, None, None)
+        return run.finish(Schedule((state.fault,)))
+
+    def _process_for(self, directory: Path) -> _Process:
+        """A process that is used again. A mutant's patch may keep state, so it never is."""
+        worn = self._reused and self._reused.lives >= LIVES_PER_PROCESS
+        if self._reused and (worn or self._mutant):
+            self.retire()
+        if self._reused is None:
+            self._reused = _Process(self._zygote, directory, 1, kept=True)
+        return self._reused
+
+    def retire(self) -> None:
+        """End the process that is used again, if there is one."""
+        if self._reused:
+            self._reused.end()
+            self._reused = None
+
+    # --- one life
+
+    def _live(
+        self, run: _RunInProgress, process: _Process, life: int, fault: Fault | None, watch: DiskWatch | None
+    ) -> How:
+        run.events.append(Born(life))
+        if watch:
+            watch.arm(run.state, fault)
+        process.begin(self._spec(run, life, fault, watch))
+        conversation = Conversation(process.channel, run.world, run.events)
+        deadline = time.monotonic() + self._deadline
+        timely = conversation.listen(process.process, deadline, until_death=not process.kept)
+        fit = conversation.last == "completed" and not conversation.worn
+        survives = process.kept and fit
+        status = None if survives else process.end()
+        if process is self._reused and not survives:
+            self._reused = None
+        named, killed_at_name = read_trace(run.directory / f"trace-{life}")
+        run.traces.append(firings_of(watch.trace(), run.events, life) if watch else named)
+        if watch:
+            run.doubts += [f"not seen: {warning}" for warning in watch.blind_spots()]
+        struck = killed_at_name or bool(watch and watch.fired)
+        return self._note_end(run, life, fault, conversation, _Ending(timely, status, struck, watch))
+
+    def _note_end(
+        self, run: _RunInProgress, life: int, fault: Fault | None, said: Conversation, end: _Ending
+    ) -> How:
+        if fault and end.is_the_crash_of(fault):
+            return run.end_crashed(life, fault)
+        if fault and end.struck:
+            run.strike(life, fault)
+        if not end.timely:
+            return run.end(life, "hung", f"did not finish in {self._deadline:g} s, and was killed")
+        if said.last:
+            return run.end(life, "completed" if said.last == "completed" else "failed", said.detail)
+        return run.end(life, "died", describe_status(end.status or 0))
+
+    def _spec(
+        self, run: _RunInProgress, life: int, fault: Fault | None, watch: DiskWatch | None
+    ) -> dict[str, Json]:
+        kill = None
+        if isinstance(fault, Kill) and fault.point.op is None:
+            kill = {"name": fault.point.name, "nth": fault.point.nth, "when": fault.when}
+        return {
+            "entry": self._scenario.target.entry,
+            "patch": self._mutant.patch if self._mutant else None,
+            "directory": str(run.state),
+            "trace": None if run.rebuilt else str(run.directory / f"trace-{life}"),
+            "control": str(watch.control_path) if watch else None,
+            "patient": fault is None,  # nothing is going to cut it short
+            "life": life,
+            "seed": run.workload.seed,
+            "store": self._store,
+            "workload": run.workload.content,
+            "interrupted": interrupted(run.events, life - 1),
+            "kill": kill,
+        }
+
+
+class _Ending:
+    """How a life's process ended, as far as one can tell from outside."""
+
+    def __init__(self, timely: bool, status: int | None, struck: bool, watch: DiskWatch | None) -> None:
+        self.timely = timely
+        self.status = status
+        self.struck = struck
+        self._watch = watch
+
+    def is_the_crash_of(self, fault: Fault) -> bool:
+        if isinstance(fault, DiskError):
+            return False
+        at_the_end = (  # planned for after the last operation: needs no kill
+            self._watch is not None and self._watch.position == fault.point.op and self.status == 0
+        )
+        killed = self.status is not None and os.WIFSIGNALED(self.status)
+        return at_the_end or (self.struck and killed and os.WTERMSIG(self.status or 0) == signal.SIGKILL)
+
+
+class _Process:
+    """A process for one life, or, when it is kept, for one after the other."""
+
+    def __init__(self, zygote: Zygote, directory: Path, life: int, *, kept: bool = False) -> None:
+        self.kept = kept
+        self.lives = 0
+        self.channel, theirs = socket.socketpair()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        out, err = (os.open(directory / f"{name}-{life}", flags, 0o600) for name in ("stdout", "stderr"))
+        try:
+            self.process = zygote.start([theirs.fileno(), out, err])
+        except BaseException:
+            self.channel.close()
+            raise
+        finally:
+            theirs.close()
+            os.close(out)
+            os.close(err)
+
+    def begin(self, spec: dict[str, Json]) -> None:
+        self.lives += 1
+        self.channel.sendall(msgspec.json.encode(spec) + b"\n")
+
+    def end(self) -> int:
+        """Whatever is left of it; the wait status."""
+        self.channel.close()
+        return self.process.reap()
+
+
+class _RunInProgress:
+    """What is known of a run so far. Files of life n end in `-n`."""
+
+    def __init__(self, scenario: Scenario, directory: Path, workload: Workload) -> None:
+        self.directory = directory
+        self.workload = workload
+        self.state = directory / "state"
+        self.world = World(scenario.services)
+        self.events: list[Event] = []
+        self.traces: list[tuple[Firing, ...]] = []
+        self.fired = 0
+        self.rebuilt = False
+        self.doubts: list[str] = []
+        directory.mkdir(exist_ok=True)  # not its parents: a workspace that is gone stays gone
+        self.state.mkdir(exist_ok=True)
+
+    def begin_with(self, events: Iterable[Event]) -> None:
+        """As if these had happened in this run: a crash among them counts as fired."""
+        self.rebuilt = True
+        self.events += events
+        self.world.ledger += [event for event in self.events if isinstance(event, Effect)]
+        self.fired = sum(isinstance(event, Crashed) for event in self.events)
+
+    def goes_on(self, how: How, fault: Fault | None) -> bool:
+        """Whether another life follows: after a crash, and after an error that one can live with."""
+        return how == "crashed" or (isinstance(fault, DiskError) and how in ("completed", "failed"))
+
+    def strike(self, life: int, fault: Fault) -> None:
+        self.fired += 1
+        self.events.append(Struck(life, fault))
+
+    def end_crashed(self, life: int, fault: Fault) -> How:
+        self.fired += 1
+        at = fault.point.op if fault.point.op is not None else len(self.traces[-1])
+        self.events += unfinished(self.events, life)
+        self.events += [Crashed(life, at, fault), Ended(life, "crashed")]
+        return "crashed"
+
+    def end(self, life: int, how: How, detail: str = "") -> How:
+        self.events += unfinished(self.events, life)
+        self.events.append(Ended(life, how, detail))
+        if how == "died":
+            self.doubts.append(f"life {life} died, but not by our hand: {detail}")
+        return how
+
+    def finish(self, schedule: Schedule) -> Run:
+        for fault in schedule.faults[self.fired :]:
+            self.doubts.append(f"the planned fault did not fire: {fault}")
+        (self.directory / HISTORY_FILE).write_bytes(_JSON.encode_lines(self.events))
+        return Run(
+            schedule=schedule,
+            history=History(tuple(self.events), self.workload.undisturbed),
+            traces=tuple(self.traces),
+            fired=self.fired,
+            doubts=tuple(self.doubts),
+        )
+
+
+def interrupted(events: Iterable[Event], life: int) -> list[Json]:
+    """The arguments of that life's operations that failed or were never answered."""
+    asked: dict[int, Json] = {}
+    for event in events:
+        if isinstance(event, Invoke) and event.life == life:
+            asked[event.op] = event.args
+        elif isinstance(event, Ok) and event.life == life:
+            asked.pop(event.op, None)
+    return list(asked.values())
+
+
+def read_trace(path: Path) -> tuple[tuple[Firing, ...], bool]:
+    """The named firings of one life, and whether it died of the planned fault."""
+    content = path.read_bytes() if path.exists() else b""
+    killed = content.endswith(KILLED)
+    seen: dict[tuple[str, str], int] = {}
+    firings = []
+    for line in content.removesuffix(KILLED).decode().splitlines():
+        when, name = line.split("\t")
+        nth = seen[name, when] = seen.get((name, when), 0) + 1
+        firings.append(msgspec.convert({"point": {"name": name, "nth": nth}, "when": when}, Firing))
+    return tuple(firings), killed
+
+
+def describe_status(status: int) -> str:
+    if os.WIFSIGNALED(status):
+        return f"signal {signal.Signals(os.WTERMSIG(status)).name}"
+    return f"exit code {os.waitstatus_to_exitcode(status)} without a word"

@@ -1,0 +1,111 @@
+"""The supervisor's hold on a zygote: start it, ask it for lives, end it.
+
+The zygote itself, and why it is safe to fork from, is `chaoskit.inside.zygote`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from typing import Any
+
+from chaoskit.disk import interposer
+from chaoskit.model import Target
+from chaoskit.run import environment
+from chaoskit.run.workspace import SESSION_VARIABLE
+
+# One seed, one story: the order of sets must not differ between interpreters.
+FIXED_ENVIRONMENT = {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"}
+
+
+def _environment(session: str, watch_disk: bool, python: str) -> dict[str, str]:
+    # The target's process finds the modules that we find, wherever we were started from; one with
+    # an environment of its own finds only what has to run inside of it.
+    ours = [path for path in sys.path if path]
+    paths = os.pathsep.join(ours if python == sys.executable else [environment.only_inside()])
+    own = {"PYTHONPATH": paths, **FIXED_ENVIRONMENT, SESSION_VARIABLE: session}
+    return interposer.preload({**os.environ, **own}) if watch_disk else {**os.environ, **own}
+
+
+class CannotStart(Exception):
+    """The target cannot be brought to the point where it could be tested."""
+
+
+class Process:
+    """One life's process. Its pid cannot be reused before `reap`, so killing it by pid is safe."""
+
+    def __init__(self, zygote: Zygote, pid: int) -> None:
+        self.pid = pid
+        self.pidfd = os.pidfd_open(pid)  # readable when the process has ended
+        self._zygote = zygote
+
+    def kill(self) -> None:
+        """SIGKILL to the life's whole process group."""
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:  # not yet in its own group: it has only just been forked
+            os.kill(self.pid, signal.SIGKILL)
+
+    def reap(self) -> int:
+        """Kill what is left of the group, and return the wait status."""
+        self.kill()
+        os.close(self.pidfd)
+        return int(self._zygote.request({"do": "reap", "pid": self.pid})["status"])
+
+
+class Zygote:
+    def __init__(self, target: Target, *, session: str, cold: bool = False, watch_disk: bool = False) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        preload = () if cold else (target.entry, *target.preload)
+        mode = "cold" if cold else "warm"
+        python = environment.interpreter(target.requires)
+        with theirs:
+            # The interpreter itself rather than a launcher script: what is preloaded into it,
+            # and the signals sent to it, must reach the target.
+            self._process = subprocess.Popen(
+                [
+                    python,
+                    "-m",
+                    "chaoskit.inside.zygote",
+                    str(theirs.fileno()),
+                    str(os.getpid()),
+                    mode,
+                    *preload,
+                ],
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # Ctrl-C is for the harness; it ends the zygote in order
+                stdin=subprocess.DEVNULL,
+                env=_environment(session, watch_disk, python),
+            )
+        self._check(self._answer())
+
+    def start(self, fds: list[int]) -> Process:
+        """Fork a process for a life; `fds` are its channel, stdout and stderr."""
+        answer = self.request({"do": "fork"}, fds)
+        return Process(self, answer["pid"])
+
+    def request(self, message: dict[str, Any], fds: list[int] | None = None) -> dict[str, Any]:
+        socket.send_fds(self._control, [json.dumps(message).encode()], fds or [])
+        return self._check(self._answer())
+
+    def close(self) -> None:
+        self._control.close()
+        self._process.wait()
+
+    def _answer(self) -> dict[str, Any]:
+        data = self._control.recv(1 << 16)
+        if not data:
+            code = self._process.wait()
+            raise CannotStart(f"the zygote ended unexpectedly with exit code {code}")
+        answer: dict[str, Any] = json.loads(data)
+        return answer
+
+    def _check(self, answer: dict[str, Any]) -> dict[str, Any]:
+        if "error" in answer:
+            self.close()
+            raise CannotStart(answer["error"])
+        return answer

@@ -1,0 +1,317 @@
+"""Certificates for people: Markdown, one self-contained HTML page, a badge, JUnit. Pure: data -> text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from html import escape
+from xml.sax.saxutils import quoteattr
+
+from chaoskit.certify.certificate import TIERS, Certificate, CertifiedFinding, Coverage
+from chaoskit.model import Verdict
+
+COLOUR = {
+    "HOLDS": "#2e7d32",
+    "VIOLATED": "#c62828",
+    "UNKNOWN": "#b26a00",
+    "holds": "#2e7d32",
+    "hazard": "#ad6200",
+    "unknown": "#b26a00",
+}
+
+
+# --- Markdown
+
+
+def markdown(certificate: Certificate) -> str:
+    c = certificate
+    lines = [f"# {c.target}: {c.verdict.value}", "", f"{c.summary}.", "", *facts(c), ""]
+    lines += _table(
+        ["claim", *c.tiers],
+        [[claim, *(_bold(c.sign(claim, tier)) for tier in c.tiers)] for claim in c.claims],
+    )
+    lines += [
+        "",
+        *_table(
+            ["covered", *c.tiers],
+            [
+                ["crashes", *(_covered(c.coverage[tier]) for tier in c.tiers)],
+                ["confirmed for real", *(str(c.coverage[tier].confirmed) for tier in c.tiers)],
+            ],
+        ),
+    ]
+    for title, findings in (("Promises broken", c.broken), ("Hazards", c.hazards)):
+        if findings:
+            lines += ["", f"## {title}", *(line for f in findings for line in _finding(f))]
+    if c.unknown:
+        lines += ["", "## Unknown", *(f"- {reason}" for reason in c.unknown)]
+    if c.suite:
+        lines += ["", "## The vendor's own suite", "", f"{c.suite['name']}: {c.suite['verdict']}"]
+    return "\n".join(lines) + "\n"
+
+
+def facts(c: Certificate) -> list[str]:
+    versions = ", ".join(f"{name} {version}" for name, version in c.versions.items())
+    settings = ", ".join(f"{name}={value}" for name, value in c.settings.items()) or "not reported"
+    return [
+        f"- versions: {versions}",
+        f"- settings in force: {settings}",
+        (f"- writes: {_some(c.files)}; {c.operations / max(1, c.saves):.1f} operations on the disk per save"),
+        f"- style: {c.style}; one acknowledgement covers {c.unit}",
+        f"- seed {c.seed}, {c.saves} saves, {c.date}, chaoskit {c.chaoskit}, {c.seconds:.0f} s",
+    ]
+
+
+def _some(files: Sequence[str]) -> str:
+    more = f" and {len(files) - 8} more" if len(files) > 8 else ""
+    return (", ".join(files[:8]) or "nothing") + more
+
+
+def _bold(sign: str) -> str:
+    return f"**{sign}**" if sign == "VIOLATED" else sign
+
+
+def _covered(part: Coverage) -> str:
+    return f"{part.states}, all there are" if part.complete else str(part.states)
+
+
+def _finding(f: CertifiedFinding) -> list[str]:
+    promise = (
+        f"It is promised: {f.promise} ({f.where})."
+        if f.promise
+        else ("The library does not promise otherwise: this is a hazard to know, not a broken promise.")
+    )
+    lines = [
+        "",
+        f"**{f.claim}/{f.kind}** [{f.tier}], {f.times} times: {f.message}",
+        "",
+        f"Fault: {f.fault} at {f.point}. {promise}",
+        "",
+    ]
+    if f.hint:
+        lines += ["```", *f.hint, "```", ""]
+    return [*lines, f"    chaoskit replay {f.repro}"]
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [head, ["---"] * len(head), *rows]
+    return ["| " + " | ".join(_cell(word) for word in row) + " |" for row in lines]
+
+
+def _cell(word: str) -> str:
+    return word.replace("|", "\\|").replace("\n", " ")
+
+
+# --- HTML
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem }
+table { border-collapse: collapse; margin: 1rem 0 } th, td { border: 1px solid #ddd; padding: .3rem .6rem }
+th, td { text-align: left } th { background: #f5f5f5; font-weight: 600 }
+code, pre { font: 13px/1.4 ui-monospace, monospace }
+pre { background: #f7f7f7; padding: .7rem; overflow-x: auto; white-space: pre-wrap; word-break: break-all }
+.verdict { color: #fff; padding: .1rem .5rem; border-radius: .3rem }
+"""
+
+
+def html(certificate: Certificate) -> str:
+    c = certificate
+    body = [
+        f"<h1>{escape(c.target)} {_verdict(c.verdict.value)}</h1>",
+        f"<p>{escape(c.summary)}.</p>",
+        "<ul>",
+    ]
+    body += [f"<li>{escape(fact.removeprefix('- '))}</li>" for fact in facts(c)]
+    body += [
+        "</ul>",
+        _html_table(
+            ["claim", *c.tiers],
+            [[escape(claim), *(_verdict(c.sign(claim, tier)) for tier in c.tiers)] for claim in c.claims],
+        ),
+    ]
+    body.append(
+        _html_table(["covered", *c.tiers], [["crashes", *(_covered(c.coverage[tier]) for tier in c.tiers)]])
+    )
+    for title, findings in (("Promises broken", c.broken), ("Hazards", c.hazards)):
+        if findings:
+            body += [f"<h2>{title}</h2>", *map(_html_finding, findings)]
+    if c.unknown:
+        body += ["<h2>Unknown</h2><ul>", *(f"<li>{escape(u)}</li>" for u in c.unknown), "</ul>"]
+    if c.suite:
+        body += [
+            (
+                f"<h2>The vendor's own suite</h2><p>{escape(c.suite['name'])}: "
+                f"{escape(str(c.suite['verdict']))}</p>"
+            )
+        ]
+    return _page(f"{c.target}: {c.verdict.value}", body)
+
+
+def _html_finding(f: CertifiedFinding) -> str:
+    promise = f"Promised: {f.promise} ({f.where})" if f.promise else "Not promised: a hazard"
+    hint = f"<pre>{escape(chr(10).join(f.hint))}</pre>" if f.hint else ""
+    return (
+        f"<h3>{escape(f.claim)}/{escape(f.kind)} <small>[{escape(f.tier)}]</small></h3>"
+        f"<p>{escape(f.message)}</p><p>{escape(f.fault)} at {escape(f.point)}. {escape(promise)}</p>"
+        f"{hint}<pre>chaoskit replay {escape(f.repro)}</pre>"
+    )
+
+
+def _verdict(word: str) -> str:
+    if word not in COLOUR:
+        return f'<span style="color:#9e9e9e">{escape(word)}</span>'
+    return f'<span class="verdict" style="background:{COLOUR[word]}">{word}</span>'
+
+
+def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Cells are HTML already."""
+    title = "".join(f"<th>{escape(word)}</th>" for word in head)
+    lines = ("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><tr>{title}</tr>{''.join(lines)}</table>"
+
+
+def _page(title: str, body: Sequence[str]) -> str:
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title>'
+        f"<style>{_STYLE}</style>\n" + "\n".join(body) + "\n</html>\n"
+    )
+
+
+# --- badges and JUnit
+
+
+def badge_json(certificate: Certificate) -> str:
+    """What shields.io calls an endpoint."""
+    colour = {"HOLDS": "brightgreen", "VIOLATED": "red"}.get(certificate.verdict.value, "lightgrey")
+    return (
+        json.dumps(
+            {"schemaVersion": 1, "label": "chaoskit", "message": _badge_words(certificate), "color": colour}
+        )
+        + "\n"
+    )
+
+
+def badge_svg(certificate: Certificate) -> str:
+    label, message = "chaoskit", _badge_words(certificate)
+    left, right = 8 + 7 * len(label), 8 + 7 * len(message)
+    colour = COLOUR[certificate.verdict.value]
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img"'
+        f' aria-label="{escape(label)}: {escape(message)}">'
+        f'<rect width="{left}" height="20" fill="#555"/>'
+        f'<rect x="{left}" width="{right}" height="20" fill="{colour}"/>'
+        f'<g fill="#fff" font-family="Verdana,sans-serif" font-size="11">'
+        f'<text x="4" y="14">{escape(label)}</text>'
+        f'<text x="{left + 4}" y="14">{escape(message)}</text></g></svg>\n'
+    )
+
+
+def _badge_words(certificate: Certificate) -> str:
+    broken = sorted({f.claim for f in certificate.broken})
+    if broken:
+        return f"breaks {', '.join(broken)}"
+    if certificate.verdict is Verdict.VIOLATED:
+        return f"not {', '.join(sorted({f.claim for f in certificate.hazards}))}"
+    words: str = certificate.verdict.value
+    return words.lower()
+
+
+def junit(certificate: Certificate) -> str:
+    """One test case per cell; what was not measured is skipped, what is unknown is an error."""
+    c = certificate
+    cases = [(claim, tier, c.cell(claim, tier)) for claim in c.claims for tier in c.tiers]
+    wrong = sum(verdict is Verdict.VIOLATED for *_, verdict in cases)
+    errors = sum(verdict is Verdict.UNKNOWN for *_, verdict in cases)
+    lines = [
+        '<?xml version="1.0" encoding="utf-8"?>',
+        (f'<testsuite name={quoteattr(c.target)} tests="{len(cases)}" failures="{wrong}" errors="{errors}">'),
+    ]
+    for claim, tier, verdict in cases:
+        lines.append(f"<testcase classname={quoteattr(c.target)} name={quoteattr(f'{claim} [{tier}]')}>")
+        lines.append(_junit_body(c, claim, tier, verdict))
+        lines.append("</testcase>")
+    return "\n".join([*lines, "</testsuite>"]) + "\n"
+
+
+def _junit_body(c: Certificate, claim: str, tier: str, verdict: Verdict) -> str:
+    if verdict is Verdict.HOLDS:
+        return ""
+    if verdict is Verdict.NOT_MEASURED:
+        return '<skipped message="not measured"/>'
+    found = [f for f in c.findings if (f.claim, f.tier) == (claim, tier)]
+    words = "\n".join(f"{f.message}\nreproduce: chaoskit replay {f.repro}" for f in found)
+    if verdict is Verdict.UNKNOWN:
+        return f'<error message="unknown">{escape("; ".join(c.unknown))}</error>'
+    return f"<failure message={quoteattr(found[0].message if found else claim)}>{escape(words)}</failure>"
+
+
+# --- the scoreboard
+
+
+def scoreboard_markdown(certificates: Sequence[Certificate]) -> str:
+    rows = [list(map(_bold, _row(c))) for c in certificates]
+    return (
+        "\n".join(
+            [
+                "# Scoreboard",
+                "",
+                *_legend(),
+                "",
+                *_table(_HEAD, rows),
+                "",
+                *(line for c in certificates for line in _summary(c)),
+            ]
+        )
+        + "\n"
+    )
+
+
+_HEAD = ["target", "versions", *TIERS, "promises broken", "hazards"]
+
+
+def _legend() -> list[str]:
+    return [
+        (
+            "Each cell is the worst verdict of all claims in that tier; `-` was not measured. A *promise*"
+            " is what the library's documentation says; a *hazard* is what it does not promise, and a user"
+            " should know. Each row has its certificate beside this page."
+        )
+    ]
+
+
+def _row(c: Certificate) -> list[str]:
+    versions = ", ".join(f"{name} {v}" for name, v in c.versions.items() if name != "python")
+    return [
+        c.target,
+        versions or f"chaoskit {c.chaoskit}",
+        *(_worst(c, tier) for tier in TIERS),
+        ", ".join(sorted({f.claim for f in c.broken})) or "none",
+        ", ".join(sorted({f.claim for f in c.hazards})) or "none",
+    ]
+
+
+def _worst(c: Certificate, tier: str) -> str:
+    signs = {c.sign(claim, tier) for claim in c.claims}
+    return next((s for s in ("VIOLATED", "unknown", "hazard", "holds") if s in signs), "-")
+
+
+def _summary(c: Certificate) -> list[str]:
+    states = sum(part.states for part in c.coverage.values())
+    lines = [f"## {c.target}", "", f"{c.summary}: {c.headline()}. {states:,} crashes judged, {c.date}."]
+    for f in c.findings[:6]:
+        kind = "promise broken" if f.promise else "hazard"
+        lines.append(f"- {f.claim}/{f.kind} [{f.tier}], {kind}: {f.message}")
+    return [*lines, ""]
+
+
+def _cell_html(cell: str) -> str:
+    return _verdict(cell) if cell in COLOUR else escape(cell)
+
+
+def scoreboard_html(certificates: Sequence[Certificate]) -> str:
+    rows = [[_cell_html(cell) for cell in _row(c)] for c in certificates]
+    body = ["<h1>Scoreboard</h1>", f"<p>{escape(_legend()[0])}</p>", _html_table(_HEAD, rows)]
+    for c in certificates:
+        body.append(f"<h2>{escape(c.target)}</h2><p>{escape(c.summary)}: {escape(c.headline())}</p>")
+        body += [_html_finding(f) for f in c.findings[:6]]
+    return _page("chaoskit scoreboard", body)

@@ -1,0 +1,131 @@
+"""`reference-agent serve`: the services wired together, behind the HTTP API.
+
+The boot sweep has finished before the socket listens: nobody is ever told the status of before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from argparse import Namespace
+from contextlib import ExitStack, closing, suppress
+from ipaddress import ip_address
+
+from reference_agent.ids import random_id, system_clock
+from reference_agent.recovery.manager import BootReport, RecoveryManager
+from reference_agent.service.coordinator import Coordinator
+from reference_agent.sessions.record import SessionRecord
+from reference_agent.terminal.notes import ASK
+from reference_agent.terminal.screen import complain, tell
+from reference_agent.terminal.setup import Problem, Setup, explained, log_to, open_session, set_up
+from reference_agent.turn.agent import Agent
+from reference_agent.turn.asking import Listener
+from reference_agent.turn.calls import Results
+
+PATIENCE = 3  # seconds that open streams get when the server stops
+
+
+def run(options: Namespace) -> int:
+    try:
+        with ExitStack() as stack:
+            setup = set_up(options)
+            log_to(stack, options.log, setup.config)
+            with explained(setup.directory):
+                asyncio.run(_serve(options, setup))
+    except Problem as problem:
+        complain(str(problem))
+        return problem.code
+    return 0
+
+
+async def _serve(options: Namespace, setup: Setup) -> None:
+    try:
+        import uvicorn  # noqa: PLC0415 - only who serves pays for it
+
+        from reference_agent.service.http_api import application  # noqa: PLC0415
+    except ImportError as error:
+        raise Problem(
+            f"serve needs a package that is not installed: {error.name} (pip install 'chaoskit[http]')"
+        ) from None
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await coordinator.stop()  # first: whoever waits or watches is told, and leaves
+            await super().shutdown(sockets)
+
+    with closing(bound(options.host, options.port)) as listening:
+        setup.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        coordinator = coordinate(setup, random_id("boot"))
+        report = coordinator.boot()
+        app = application(coordinator, random_id, provider=setup.provider.name, model=setup.provider.model)
+        server = Server(
+            uvicorn.Config(
+                app,
+                log_level="warning",
+                access_log=False,
+                lifespan="off",
+                ws="none",
+                timeout_graceful_shutdown=PATIENCE,
+            )
+        )
+        for ending in (signal.SIGINT, signal.SIGTERM):
+            # Also before uvicorn listens to them, and after: it raises them again when it is done, and
+            # we are not.
+            signal.signal(ending, server.handle_exit)
+        listening.listen()
+        tell(f"listening on {address(listening)}; {told(report)}")
+        sweeping = asyncio.create_task(_sweep(coordinator, options.sweep))
+        try:
+            await server.serve(sockets=[listening])
+        finally:
+            sweeping.cancel()
+            with suppress(asyncio.CancelledError):
+                await sweeping
+            await coordinator.close()
+            await setup.provider.aclose()
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """Ours, before any session is touched; nobody can connect yet."""
+    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Inherited by every connection: else each small answer waits 40 ms for an acknowledgement.
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        found.bind((host, port))
+    except OSError as error:
+        found.close()
+        raise Problem(f"cannot listen on {host} port {port}: {error.strerror}") from None
+    if not ip_address(found.getsockname()[0]).is_loopback:
+        complain(f"{host}: others can reach it, and there is no login: whoever can, may use it")
+    return found
+
+
+def address(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def coordinate(setup: Setup, boot: str) -> Coordinator:
+    async def open_agent(record: SessionRecord, results: Results, tell: Listener) -> Agent:
+        return await open_session(
+            setup, record.session, tell, (ASK,), events=record.log, boot=boot, results=results
+        )
+
+    recovery = RecoveryManager(boot, system_clock)
+    return Coordinator(setup.directory, open_agent=open_agent, recovery=recovery, clock=system_clock)
+
+
+def told(report: BootReport) -> str:
+    statuses = list(report.status.values())
+    found = f"{report.boot_id}: {len(statuses)} sessions"
+    for status in sorted(set(statuses) - {"idle"}):
+        found += f", {statuses.count(status)} {status}"
+    return found + "".join(f"; {name}: {reason}" for name, reason in report.failed.items())
+
+
+async def _sweep(coordinator: Coordinator, every: float) -> None:
+    while True:
+        await asyncio.sleep(every)
+        await coordinator.sweep()

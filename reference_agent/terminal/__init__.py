@@ -1,0 +1,1 @@
+"""The command line of the agent: chat, serve, sessions, and the settings they share."""

@@ -1,0 +1,326 @@
+"""The chat: one session of the agent, a person in front of it, and whatever may go wrong told in a line.
+
+    Chat ── lines ──> Agent ──> Interruptible(provider) ──> NoteTaker | any OpenAI-compatible service
+      ^                 │
+      └── Screen <──────┘  words as they come, tool calls and results as they are done
+
+Promises, cited as C1... from the tests:
+
+C1  What was said before a crash is shown again after it, and what was asked is finished first.
+C2  A prompt that comes back means that the answer above it is durable; if it is not, a line says so.
+C3  Ctrl-C ends the wait for the model, and with it this request: it is on record as given up. A tool
+    that runs is not torn away from its work; a second Ctrl-C ends the process, as a kill would, which
+    loses nothing: the request is finished by the next resume.
+C4  Trouble is one line that says what and where. The chat goes on where it can.
+
+The loop is synchronous and enters asyncio once per request: in between, `input` waits as it does in any
+program, with its line editing, and Ctrl-C at the prompt means what it always means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import ExitStack
+from typing import Any, NoReturn, TypeVar
+
+from reference_agent.ids import random_id
+from reference_agent.logs import structured as logs
+from reference_agent.store.kinds import read_sessions
+from reference_agent.terminal.screen import Screen, call_shown, complain, shortened, tell
+from reference_agent.terminal.setup import (
+    FAILED,
+    INTERRUPTED,
+    Problem,
+    Setup,
+    checked_id,
+    explained,
+    log_to,
+    open_session,
+    set_up,
+    stored,
+)
+from reference_agent.turn.agent import Agent, GaveUp
+
+T = TypeVar("T")
+log = logs.get_logger(__name__)
+
+
+HELP = """\
+/resume ID   go on with another session: its conversation, then what a crash left undone
+/sessions    the sessions of this state directory
+/status      whether all is saved, tokens spent, open questions
+/help        this
+/quit        end (so does the end of input); Ctrl-C ends the wait for an answer
+Anything else is said to the agent."""
+
+
+class Chat:
+    def __init__(self, setup: Setup, runner: asyncio.Runner) -> None:
+        self._setup = setup
+        self._runner = runner
+        self._screen = Screen()
+        self._agent: Agent | None = None
+        self._session = ""
+
+    def begin(self, resume: str | None) -> None:
+        if resume is not None:
+            self._resume(resume)
+            return
+        session = secrets.token_hex(4)
+        with explained(self._setup.directory):
+            self._setup.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._agent = self._run(open_session(self._setup, session, self._screen.hear))
+        self._session = session
+        tell(f"session {session}")
+        tell(f"to resume it: {self._setup.line_to_resume(session)}")
+        tell("/help lists the commands")
+        self._screen.follow(self._agent.conversation)
+
+    def loop(self) -> None:
+        while (line := self._read()) is not None and line != "/quit":
+            if line:
+                self._obey(line)
+
+    def end(self) -> None:
+        """What is not durable by now is not: this must not look like a success (C2)."""
+        agent, self._agent = self._agent, None
+        if agent is None:
+            return
+        waiting = self._run(_closed(agent))
+        if waiting:
+            raise Problem(f"session {self._session}: {waiting}")
+
+    def _read(self) -> str | None:
+        try:
+            return input("you> " if sys.stdin.isatty() else "").strip()
+        except (EOFError, KeyboardInterrupt):
+            if sys.stdin.isatty():
+                tell()
+            return None
+
+    def _obey(self, line: str) -> None:
+        try:
+            if line.startswith("/"):
+                self._command(*line[1:].split())
+            else:
+                self._say(line)
+        except Problem as problem:
+            complain(str(problem))
+
+    def _command(self, name: str = "", *args: str) -> None:
+        match name, args:
+            case "resume", (session,):
+                self._resume(session)
+            case "sessions", ():
+                with explained(self._setup.directory):
+                    show_sessions(self._run(_known(self._setup)))
+            case "status", ():
+                self._run(self._show_status())
+            case "help", ():
+                tell(HELP)
+            case "resume", _:
+                raise Problem("expected /resume ID; /sessions lists them")
+            case _:
+                raise Problem(f"there is no command /{name}{' like this' if args else ''}; see /help")
+
+    def _resume(self, session: str) -> None:
+        """The other session is opened before this one is closed: if it cannot be, we stay here."""
+        checked_id(session)
+        with explained(self._setup.directory):
+            todo = self._run(stored(self._setup, session)).unfinished
+            if session != self._session:
+                agent = self._run(open_session(self._setup, session, self._screen.hear))
+                self._leave()
+                self._agent, self._session = agent, session
+        assert self._agent is not None
+        tell(f"session {session}, {len(self._agent.conversation)} messages")
+        self._screen.follow(self._agent.conversation)
+        if todo:
+            tell("[interrupted before it was answered; finishing it now]")
+            self._ask(self._agent.resume)
+        self._run(self._show_questions())
+
+    def _leave(self) -> None:
+        try:
+            self.end()
+        except Problem as problem:
+            complain(str(problem))
+
+    def _say(self, text: str) -> None:
+        assert self._agent is not None
+        agent = self._agent
+        self._screen.catch_up(from_user=False)
+        self._ask(lambda watch: agent.say(text, request_id=random_id("request"), watch=watch))
+
+    def _ask(self, ask: Callable[..., Coroutine[Any, Any, object]]) -> None:
+        """`ask` the agent, and show what comes."""
+        try:
+            self._run(ask(self._screen.watch if self._setup.config.stream else None))
+        except GaveUp as error:
+            self._screen.end_line()
+            raise Problem(f"no answer: {error}") from None
+        finally:
+            self._screen.catch_up()
+        self._run(self._warn_if_degraded())
+
+    async def _warn_if_degraded(self) -> None:
+        assert self._agent is not None
+        status = await self._agent.status()
+        if status.degraded:
+            complain(not_saved(status.waiting, status.last_error))
+
+    async def _show_status(self) -> None:
+        assert self._agent is not None
+        status = await self._agent.status()
+        budget, model = status.budget, self._setup.provider
+        limit = "no limit" if budget.limit_tokens is None else f"of {budget.limit_tokens}"
+        tell(f"session    {self._session}, {len(self._agent.conversation)} messages")
+        tell(f"model      {model.model} ({model.name})")
+        saved = not_saved(status.waiting, status.last_error) if status.degraded else "everything"
+        tell(f"saved      {'DEGRADED: ' if status.degraded else ''}{saved}")
+        tell(f"tokens     {budget.spent_tokens} spent, {limit}")
+        tell(f"questions  {len(status.open_questions) or 'none'}")
+        await self._show_questions()
+
+    async def _show_questions(self) -> None:
+        assert self._agent is not None
+        for call in (await self._agent.status()).open_questions:
+            tell(f"  ? nobody knows whether this was done: {call_shown(call.tool, call.args)}")
+
+    # --- Ctrl-C (C3)
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        async def interruptible() -> T:
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGINT, self._interrupt)
+            try:
+                return await work
+            finally:
+                loop.remove_signal_handler(signal.SIGINT)
+                self._setup.provider.reset()
+
+        return self._runner.run(interruptible())
+
+    def _interrupt(self) -> None:
+        if self._setup.provider.stopped:
+            self._leave_at_once()
+        if not self._setup.provider.stop():
+            tell("[a tool is at work, and will be waited for; Ctrl-C again ends the program]")
+
+    def _leave_at_once(self) -> NoReturn:
+        """As a kill would: what is durable stays, and the rest was never claimed."""
+        complain(f"interrupted; to go on: {self._setup.line_to_resume(self._session)}")
+        os._exit(INTERRUPTED)
+
+
+def not_saved(waiting: int, error: str | None) -> str:
+    return f"not saved yet: {waiting} writes wait for the disk ({error})"
+
+
+async def _closed(agent: Agent) -> str | None:
+    """Close the agent; what could not be saved, if anything."""
+    saved = await agent.catch_up()
+    status = await agent.status()
+    await agent.close()
+    return None if saved else not_saved(status.waiting, status.last_error)
+
+
+# --- the commands
+
+
+def run(options: Namespace) -> int:
+    """One command; the answer is the exit code."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr] # bytes from anywhere
+    commands = {"chat": _chat, "sessions": _sessions, "show": _show, "say": _say}
+    try:
+        with ExitStack() as stack:
+            setup = set_up(options)
+            log_to(stack, options.log, setup.config)
+            runner = stack.enter_context(asyncio.Runner())
+            with explained(setup.directory):
+                commands[options.command](setup, options, runner)
+    except Problem as problem:
+        complain(str(problem))
+        return problem.code
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # C4: a bug is told in a line too; the log has it all
+        log.exception("chat.failed")
+        complain(f"internal error: {type(error).__name__}: {error} (--log FILE has the details)")
+        return FAILED
+    return 0
+
+
+def _chat(setup: Setup, options: Namespace, runner: asyncio.Runner) -> None:
+    if sys.stdin.isatty():
+        import readline  # noqa: F401, PLC0415 - line editing, for those who have a keyboard
+    chat = Chat(setup, runner)
+    try:
+        chat.begin(options.resume)
+        chat.loop()
+    finally:
+        try:
+            chat.end()
+        finally:
+            runner.run(setup.provider.aclose())
+
+
+def _sessions(setup: Setup, _options: Namespace, runner: asyncio.Runner) -> None:
+    show_sessions(runner.run(_known(setup)))
+
+
+async def _known(setup: Setup) -> list[tuple[str, int]]:
+    return await read_sessions(setup.directory, setup.store)
+
+
+def show_sessions(sessions: Sequence[tuple[str, int]]) -> None:
+    for session, messages in sessions:
+        tell(f"{session}  {messages} messages")
+    if not sessions:
+        tell("no sessions yet")
+
+
+def _show(setup: Setup, options: Namespace, runner: asyncio.Runner) -> None:
+    session = checked_id(options.id)
+    found = runner.run(stored(setup, session))
+    Screen().follow([each.message for each in found.messages])
+    if found.unfinished:
+        tell(f"[not answered yet: {shortened(found.unfinished[0].content)}]")
+        tell(f"[to finish it: {setup.line_to_resume(session)}]")
+
+
+def _say(setup: Setup, options: Namespace, runner: asyncio.Runner) -> None:
+    session = checked_id(options.id)
+    if options.new:
+        setup.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    else:
+        runner.run(stored(setup, session))
+    # What the shell passed may be no text at all; the store takes nothing else.
+    text = options.text.encode(errors="surrogateescape").decode(errors="replace")
+    request = options.request or random_id("request")
+    # Nobody waits at a prompt: Ctrl-C may as well kill. The same request again goes on from there.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    answer, waiting = runner.run(_said(setup, session, text, request))
+    tell(answer)
+    if waiting:
+        raise Problem(waiting)
+
+
+async def _said(setup: Setup, session: str, text: str, request: str) -> tuple[str, str | None]:
+    agent = await open_session(setup, session)
+    waiting = None
+    try:
+        answer = await agent.say(text, request_id=request)
+    except GaveUp as error:
+        raise Problem(f"no answer: {error}") from None
+    finally:
+        waiting = await _closed(agent)
+        await setup.provider.aclose()
+    return answer, waiting

@@ -1,0 +1,138 @@
+"""`reference-agent`: the durable agent in a terminal.
+
+    reference-agent chat                  a new session; its id and the line to resume it come first
+    reference-agent chat --resume ID      the conversation so far, then what a crash left undone
+    reference-agent sessions              which sessions there are
+    reference-agent show ID               a conversation, without touching it
+    reference-agent say ID TEXT           one request, for scripts: the answer, and nothing else
+    reference-agent serve                 the HTTP API, on this machine only unless told otherwise
+
+Exit codes: 0 done; 1 it failed (one line on stderr says why); 2 wrong use; 130 interrupted.
+
+argparse, and nothing of the agent imported before a command is known: `--help` is a matter of
+milliseconds. Without a command it is `chat`: `reference-agent --resume ID` works as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+HELP = ("-h", "--help")
+INTERRUPTED = 130  # what a shell says of a process that Ctrl-C ended
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or (given[0].startswith("-") and given[0] not in HELP):
+        given.insert(0, "chat")
+    options = _parser().parse_args(given)
+    try:
+        return _obey(options)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # `reference-agent show ID | head`: nobody reads the rest
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _obey(options: argparse.Namespace) -> int:
+    if options.command == "serve":
+        from reference_agent.service import serve  # noqa: PLC0415 - see above: after the arguments are known
+
+        return serve.run(options)
+    from reference_agent.terminal import chat  # noqa: PLC0415
+
+    return chat.run(options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="reference-agent",
+        description="A durable agent in a terminal: kill it whenever you like, and resume.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    place, model = _place(), _model()
+    chat = commands.add_parser("chat", parents=[place, model], help="talk (the default)")
+    chat.add_argument("--resume", metavar="ID", help="go on with a session")
+    commands.add_parser("sessions", parents=[place], help="list the sessions")
+    show = commands.add_parser("show", parents=[place], help="print a conversation")
+    show.add_argument("id", metavar="ID")
+    say = commands.add_parser("say", parents=[place, model], help="one request, for scripts")
+    say.add_argument("id", metavar="ID")
+    say.add_argument("text", metavar="TEXT")
+    say.add_argument("--new", action="store_true", help="make the session if there is none")
+    say.add_argument(
+        "--request",
+        metavar="NAME",
+        help="said again under the same name, it is not done again: its answer is repeated",
+    )
+    serve = commands.add_parser("serve", parents=[place, model], help="the HTTP API")
+    serve.add_argument(
+        "--host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="where to listen (127.0.0.1: this machine only; there is no login)",
+    )
+    serve.add_argument("--port", type=_port, default=8420, help="0 for any that is free (8420)")
+    serve.add_argument(
+        "--sweep", type=_seconds, default=1.0, metavar="SECONDS", help="how often deadlines are looked at (1)"
+    )
+    return parser
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"expected 0 to 65535, found {text!r}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected seconds, more than 0, found {text!r}")
+    return seconds
+
+
+def _place() -> argparse.ArgumentParser:
+    """Where things are: for every command."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--state", metavar="DIR", help="the state directory (.reference-agent)")
+    parser.add_argument(
+        "--store",
+        choices=("sqlite", "files"),
+        help="where sessions are: in a database, or each in its log (sqlite)",
+    )
+    parser.add_argument("--config", metavar="FILE", help="settings, a JSON file")
+    parser.add_argument("--log", metavar="FILE", help="append structured logs to a file")
+    return parser
+
+
+def _model() -> argparse.ArgumentParser:
+    """Whom it asks and how. There is no option for a key: a command line is no place for one."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument(
+        "--url",
+        help="an OpenAI-compatible service, such as http://localhost:8000/v1"
+        " (its key: from the environment variable OPENAI_API_KEY, or the one that"
+        " the settings name)",
+    )
+    parser.add_argument("--model", metavar="NAME", help="the model to ask there")
+    parser.add_argument(
+        "--stream", action=argparse.BooleanOptionalAction, help="show words as they come (the default)"
+    )
+    parser.add_argument(
+        "--cadence",
+        choices=("turn", "call", "periodic"),
+        help="when checkpoints are written (after each turn)",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,286 @@
+"""From options to an open session: what the user chose, checked, and every trouble in one line."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import sqlite3
+from argparse import Namespace
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiosqlite
+import msgspec
+
+from reference_agent.ids import BadSessionId, checked_session, random_id
+from reference_agent.logs import structured as logs
+from reference_agent.messages import Message
+from reference_agent.providers.base import Answer, ModelError, Provider, TextDelta, ToolSpec
+from reference_agent.store.database import CorruptStore, NewerStore
+from reference_agent.store.event_log import DamagedLog
+from reference_agent.store.kinds import Stored, StoreKind, WrongStore, read_session
+from reference_agent.store.lock import SessionBusy
+from reference_agent.terminal import config as settings
+from reference_agent.terminal.notes import Notes, NoteTaker
+from reference_agent.turn.agent import Agent, nobody
+from reference_agent.turn.asking import Listener
+from reference_agent.turn.cadence import Cadence
+from reference_agent.turn.hooks import HookRegistry
+from reference_agent.turn.options import Options
+from reference_agent.turn.tools import Tool
+
+T = TypeVar("T")
+log = logs.get_logger(__name__)
+
+FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
+TROUBLE = (SessionBusy, CorruptStore, NewerStore, WrongStore, DamagedLog, sqlite3.Error, OSError)
+
+
+class Problem(Exception):
+    """One line for the user, and the exit code if nothing can go on."""
+
+    def __init__(self, text: str, code: int = FAILED) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Interruptible:
+    """A provider that can be told to stop (C3).
+
+    Only the wait for the model is cancelled, from outside, and turned into a ModelError here: the agent
+    itself is never cancelled, because a write that is torn away in the middle may have happened or not.
+    """
+
+    def __init__(self, provider: Provider) -> None:
+        self._provider = provider
+        self.name = provider.name
+        self.model = provider.model
+        self._stop = asyncio.Event()
+        self._waiting: asyncio.Task[Any] | None = None
+
+    @property
+    def stopped(self) -> bool:
+        return self._stop.is_set()
+
+    def stop(self) -> bool:
+        """Whether somebody was waiting for the model; if not, the next call will fail at once."""
+        self._stop.set()
+        return self._waiting.cancel() if self._waiting else False
+
+    def reset(self) -> None:
+        self._stop.clear()
+
+    async def sleep(self, seconds: float) -> None:
+        """Between two attempts. It ends early when stopped, and the next attempt then fails at once."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stop.wait(), seconds)
+
+    async def complete(
+        self, conversation: Sequence[Message], *, system: str, tools: Sequence[ToolSpec]
+    ) -> Answer:
+        with self._stoppable():
+            return await self._provider.complete(conversation, system=system, tools=tools)
+
+    async def stream(
+        self, conversation: Sequence[Message], *, system: str, tools: Sequence[ToolSpec]
+    ) -> AsyncIterator[TextDelta | Answer]:
+        stream = self._provider.stream(conversation, system=system, tools=tools)
+        with self._stoppable():
+            try:
+                async for item in stream:
+                    yield item
+            finally:
+                await stream.aclose()  # type: ignore[attr-defined] # every provider's is a generator
+
+    @contextmanager
+    def _stoppable(self) -> Iterator[None]:
+        interrupted = ModelError("interrupted", retryable=False)
+        if self.stopped:
+            raise interrupted
+        task = self._waiting = asyncio.current_task()
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not self.stopped or task is None:
+                raise
+            task.uncancel()
+            raise interrupted from None
+        finally:
+            self._waiting = None
+
+    async def aclose(self) -> None:
+        close = getattr(self._provider, "aclose", None)
+        if close:
+            await close()
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """What the options and the settings come to."""
+
+    directory: Path
+    config: settings.Config
+    provider: Interruptible
+    store: StoreKind
+    again: tuple[str, ...]  # the options that a line to resume needs
+
+    def line_to_resume(self, session: str) -> str:
+        return shlex.join(["reference-agent", "chat", *self.again, "--resume", session])
+
+
+def agent_options(config: settings.Config) -> Options:
+    """What the settings mean to the agent."""
+    every = (config.checkpoint_every_turns, config.checkpoint_every_seconds)
+    return Options(
+        cadence=Cadence(config.cadence, *(every if config.cadence == "periodic" else ())),
+        max_turns=config.max_turns,
+        limit_tokens=_token_limit(config),
+        max_retries=config.max_retries,
+        retry_base_delay_ms=config.retry_base_delay_ms,
+        retry_after_limit=config.retry_after_limit_seconds,
+        tool_deadline=config.tool_timeout_seconds,
+    )
+
+
+def set_up(options: Namespace) -> Setup:
+    config = _config(options)
+    state = options.state or config.state_directory
+    again = [("--state", options.state), ("--config", options.config), ("--store", options.store)]
+    again += [(f"--{name}", getattr(options, name, None)) for name in ("url", "model", "cadence")]
+    given = tuple(word for name, value in again if value for word in (name, value))
+    # Absolute, so that a line about trouble names a place that is the same for everybody.
+    provider = Interruptible(_provider(config))
+    return Setup(Path(state).absolute(), config, provider, options.store or "sqlite", given)
+
+
+def _config(options: Namespace) -> settings.Config:
+    """The settings of the file, and what the options put in their place."""
+    try:
+        config = settings.load(Path(options.config)) if options.config else settings.Config()
+        changes = {
+            key: value
+            for key, option in (
+                ("provider_url", "url"),
+                ("model", "model"),
+                ("stream", "stream"),
+                ("cadence", "cadence"),
+            )
+            if (value := getattr(options, option, None)) is not None
+        }
+        config = msgspec.structs.replace(config, **changes)
+    except settings.BadConfig as error:
+        raise Problem(str(error), WRONG_USE) from None
+    return config
+
+
+def _provider(config: settings.Config) -> Provider:
+    if config.provider_url is None:
+        if config.model != settings.Config().model:
+            raise Problem(f"--model {config.model} needs --url: whom to ask for it", WRONG_USE)
+        return NoteTaker()
+    if config.model == settings.Config().model:
+        raise Problem("--url needs --model: which model to ask for", WRONG_USE)
+    try:
+        import httpx2  # noqa: F401, PLC0415 - only who talks over HTTP pays for it
+
+        from reference_agent.providers.openai_http import OpenAIProvider, Timeouts  # noqa: PLC0415
+    except ImportError as error:
+        raise Problem(f"--url needs a package that is not installed: {error.name}") from None
+    silence = config.model_timeout_seconds
+    try:
+        return OpenAIProvider(
+            base_url=config.provider_url,
+            model=config.model,
+            api_key=os.environ.get(config.provider_key_variable) or None,
+            timeouts=Timeouts(silence=silence) if silence else Timeouts(),
+        )
+    except ValueError as error:
+        raise Problem(f"--url: {error}", WRONG_USE) from None
+
+
+def log_to(stack: ExitStack, path: str | None, config: settings.Config) -> None:
+    if path is None:
+        return
+    try:
+        file = Path(path).open("a", encoding="ascii", buffering=1)  # noqa: SIM115 - the stack closes it
+    except OSError as error:
+        raise Problem(f"--log {path}: {error.strerror}") from None
+    stack.enter_context(file)
+    names = config.log_secret_names
+    stack.enter_context(logs.written_to(file, level=config.log_level, secret_names=names))
+
+
+def _token_limit(config: settings.Config) -> int | None:
+    """Money is turned into tokens at the dearer price: it can end early, and never overspends."""
+    limits = [config.budget_tokens] if config.budget_tokens is not None else []
+    if config.budget_usd is not None:
+        price = max(config.usd_per_million_input_tokens, config.usd_per_million_output_tokens)
+        limits.append(int(config.budget_usd / price * 1_000_000))
+    return min(limits, default=None)
+
+
+def checked_id(session: str) -> str:
+    """Before anything is looked for under this name."""
+    try:
+        return checked_session(session)
+    except BadSessionId as error:
+        raise Problem(str(error), WRONG_USE) from None
+
+
+async def stored(setup: Setup, session: str) -> Stored:
+    """A session as it lies there; a Problem if there is no such session."""
+    found = await read_session(setup.directory, session, setup.store)
+    if found is None:
+        raise Problem(f"there is no session {session} in {setup.directory} (store {setup.store})")
+    return found
+
+
+async def open_session(
+    setup: Setup, session: str, tell: Listener = nobody, tools: Sequence[Tool] = (), **also: Any
+) -> Agent:
+    """The agent, recovered. If that fails no connection stays open: its thread would outlive us."""
+    opened: list[aiosqlite.Connection] = []
+
+    def connect(*args: Any, **options: Any) -> aiosqlite.Connection:
+        opened.append(aiosqlite.connect(*args, **options))
+        return opened[-1]
+
+    notes = Notes()
+    limit = setup.config.hook_timeout_seconds
+    try:
+        agent = await Agent.open(
+            setup.directory,
+            session=session,
+            provider=setup.provider,
+            toolbox=notes.tools(*tools),
+            new_id=random_id,
+            sleep=setup.provider.sleep,
+            connect=connect,
+            store=setup.store,
+            tell=tell,
+            registry=HookRegistry(time_limit=lambda: asyncio.timeout(limit)),
+            options=agent_options(setup.config),
+            agent_id=setup.config.agent_id,
+            **also,
+        )
+        notes.directory = await agent.scratchpad()
+    except BaseException:
+        for connection in opened:
+            await connection.close()
+        raise
+    return agent
+
+
+@contextmanager
+def explained(directory: Path) -> Iterator[None]:
+    """Trouble that is known, as a Problem (C4)."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except sqlite3.Error as error:
+        raise Problem(f"{directory / 'sessions.db'}: {error}") from error
+    except TROUBLE as error:
+        raise Problem(str(error)) from error

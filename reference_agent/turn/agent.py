@@ -1,0 +1,521 @@
+"""The agent: takes requests, lets the model decide and the tools act, and survives being killed.
+
+The turn, with what is durable after each step:
+
+    request accepted ─ user's message ─┐
+    ┌──────────────────────────────────┘
+    ├─> decision recorded ─ assistant message ─ [issue ─ act ─ finish ─ result]* ─ checkpoint ─┐
+    │       (journal)                               (journal)                                   │
+    └──────────── more to do ───────────────────────────────────────────────────────────────────┤
+                                                             answer recorded ─ acknowledged <───┘
+
+After a crash the messages beyond the last checkpoint are gone, and the same turns are gone through
+again: a decision that is in the journal is taken from there, a call that is in it is answered from
+there or settled, and only what is in neither is asked for or done (G3 to G5). A model that would decide
+differently the second time is not given the chance once anything may have come of the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import aiosqlite
+import msgspec
+
+from reference_agent.ids import Clock, NewId, checked_session, system_clock
+from reference_agent.logs.structured import get_logger
+from reference_agent.messages import Budget, Message, Plan, ToolCall, unanswered
+from reference_agent.providers.base import ModelError, Provider
+from reference_agent.recovery.rollback import Recovery
+from reference_agent.store.backlog import Backlog, Sleep
+from reference_agent.store.database import Connect
+from reference_agent.store.event_log import EventLog
+from reference_agent.store.kinds import SessionStore, StoreKind, open_log, open_store
+from reference_agent.store.lock import SessionLock
+from reference_agent.store.records import RecordedCall, Request, Run, StoredCheckpoint
+from reference_agent.turn import hooks
+from reference_agent.turn.asking import Listener, ModelCaller, Watcher
+from reference_agent.turn.calls import Results, ToolRunner, Waits, nothing_yet
+from reference_agent.turn.hooks import HookRegistry
+from reference_agent.turn.options import Options
+from reference_agent.turn.tools import Toolbox
+
+log = get_logger(__name__)
+
+
+def nobody(_name: str, _facts: dict[str, Any]) -> None:
+    """The listener when nobody listens."""
+
+
+class GaveUp(Exception):
+    """A request that cannot be fulfilled: no budget, too many turns, no answer from the model."""
+
+
+class Cancelled(GaveUp):
+    """A request that is not wanted any more."""
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """`degraded`: what was done lately is not durable yet, and nothing of it is claimed."""
+
+    degraded: bool
+    waiting: int
+    last_error: str | None
+    budget: Budget
+    open_questions: tuple[RecordedCall, ...]
+
+
+class Agent:
+    """One session, open. Use `Agent.open`, then `say`; `close` when done."""
+
+    def __init__(
+        self,
+        *,
+        directory: Path,
+        store: SessionStore,
+        events: EventLog,
+        lock: SessionLock | None,
+        provider: Provider,
+        toolbox: Toolbox,
+        registry: HookRegistry,
+        session: str,
+        boot: str,
+        new_id: NewId,
+        clock: Clock,
+        sleep: Sleep,
+        tell: Listener,
+        options: Options,
+        results: Results,
+    ) -> None:
+        self._directory = directory
+        self._store = store
+        self._events = events
+        self._lock = lock
+        self._toolbox = toolbox
+        self._hooks = registry
+        self._boot = boot
+        self._new_id = new_id
+        self._clock = clock
+        self._tell = tell
+        self._options = options
+        self._backlog = Backlog(sleep)
+        self._runner = ToolRunner(
+            store=store,
+            backlog=self._backlog,
+            toolbox=toolbox,
+            registry=registry,
+            session=session,
+            tell=tell,
+            deadline=options.tool_deadline,
+            results=results,
+        )
+        self._model = ModelCaller(
+            provider=provider,
+            specs=toolbox.specs(),
+            store=store,
+            backlog=self._backlog,
+            sleep=sleep,
+            tell=tell,
+            options=options,
+        )
+        self.parked: Run | None = None  # a run that waits for somebody outside
+        self.plan: Plan | None = None
+        self._conversation: list[Message] = []
+        self._turns: list[int] = []  # of each message, never falling
+        self._budget = Budget(limit_tokens=options.limit_tokens)
+        self._checkpointed = StoredCheckpoint(0, 0, 0, None, self._budget)
+        self._checkpoint_time = clock()
+        # Requests that ended in this life, with their answer if any: the store may not know yet.
+        self._ended: dict[str, str | None] = {}
+        self._said_by_hooks: list[str] = []  # for the next call of the model, never persisted
+        # Requests that nobody wants any more, and why.
+        self._cancelled: dict[str, str] = {
+            event["request_id"]: event["reason"]
+            for event in events.events
+            if event["kind"] == "request.cancelled"
+        }
+        self._in_progress: str | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        directory: Path,
+        *,
+        session: str,
+        provider: Provider,
+        toolbox: Toolbox,
+        new_id: NewId,
+        clock: Clock = system_clock,
+        sleep: Sleep = asyncio.sleep,
+        tell: Listener = nobody,
+        registry: HookRegistry | None = None,
+        options: Options | None = None,
+        agent_id: str = "agent",
+        store: StoreKind = "sqlite",
+        connect: Connect = aiosqlite.connect,
+        events: EventLog | None = None,
+        boot: str | None = None,
+        results: Results = nothing_yet,
+    ) -> Agent:
+        """Open a session and recover it. `tell` hears what has become durable.
+
+        Whoever has the session's lock and log already hands over its `events`, and keeps both.
+        """
+        checked_session(session)
+        async with AsyncExitStack() as opened:  # what was opened is closed if the rest cannot be
+            lock = None
+            if events is None:
+                lock = SessionLock(directory / f"{session}.lock")
+                opened.callback(lock.release)
+                events = open_log(directory, session, clock)
+                opened.callback(events.close)
+            kept = await open_store(store, events, session, agent_id, clock, connect)
+            opened.push_async_callback(kept.close)
+            # Relative: who moves the state directory moves the scratchpads with it.
+            await kept.create_session(provider.model, provider.name, f"{session}.scratch")
+            boot = boot or new_id("boot")
+            checkpoint = await Recovery(kept, events, boot).recover()
+            agent = cls(
+                directory=directory,
+                store=kept,
+                events=events,
+                lock=lock,
+                provider=provider,
+                toolbox=toolbox,
+                boot=boot,
+                registry=registry or HookRegistry(),
+                session=session,
+                new_id=new_id,
+                clock=clock,
+                sleep=sleep,
+                tell=tell,
+                options=options or Options(),
+                results=results,
+            )
+            await agent._load(checkpoint)
+            opened.pop_all()
+        log.info(
+            "session.open",
+            agent_id=agent_id,
+            session_id=session,
+            model=provider.model,
+            provider=provider.name,
+        )
+        return agent
+
+    async def _load(self, checkpoint: StoredCheckpoint | None) -> None:
+        stored = await self._store.messages()
+        self._conversation = [each.message for each in stored]
+        self._turns = [each.turn for each in stored]
+        spent = await self._store.spent_tokens()
+        self._budget = Budget(spent, self._options.limit_tokens)
+        if checkpoint:
+            self._checkpointed = checkpoint
+            self.plan = await self._store.plan(checkpoint)
+
+    async def catch_up(self) -> bool:
+        """Make durable what waits for the disk to work again; whether nothing waits any more."""
+        return await self._backlog.catch_up()
+
+    async def close(self, *, catch_up: bool = True) -> None:
+        if catch_up:
+            await self.catch_up()
+        await self._store.close()
+        if self._lock:
+            self._events.close()
+            self._lock.release()
+
+    @property
+    def conversation(self) -> Sequence[Message]:
+        return self._conversation
+
+    async def scratchpad(self) -> Path:
+        """The session's own directory for notes, made when it is first asked for."""
+        path = self._directory / (await self._store.scratchpad() or ".")
+        if not path.parent.exists():  # stored absolute, as it once was, and moved since
+            path = self._directory / path.name
+        path.mkdir(exist_ok=True)
+        return path
+
+    async def status(self) -> Status:
+        return Status(
+            degraded=self._backlog.degraded,
+            waiting=len(self._backlog),
+            last_error=self._backlog.last_error,
+            budget=self._budget,
+            open_questions=tuple(await self._store.open_questions()),
+        )
+
+    # --- requests
+
+    async def say(self, content: str, *, request_id: str, watch: Watcher | None = None) -> str:
+        """Fulfil a request. Asking again with the same id continues it, or repeats its answer.
+
+        With `watch`, the model is asked for a stream, and its words are shown as they come.
+        """
+        answer = await self.recall(request_id)
+        if answer is not None:
+            return answer
+        await self.resume(watch)
+        answer = await self.recall(request_id)  # it may have been among what was unfinished
+        if answer is not None:
+            return answer
+        known = await self._store.request(request_id)
+        request = known or Request(request_id, content, self._next_turn())
+        if not self._can_go_on(request):
+            request = Request(request_id, request.content, self._next_turn())
+        return await self._fulfil(request, watch)
+
+    async def recall(self, request_id: str) -> str | None:
+        """The answer of a request that has one; Cancelled if nobody wants it any more."""
+        known = await self._store.request(request_id)
+        answer = self._ended.get(request_id) or (known.answer if known else None)
+        # An answer that was already on its way when it was cancelled has been told.
+        if answer is None and request_id in self._cancelled:
+            raise Cancelled(self._cancelled[request_id])
+        return answer
+
+    async def resume(self, watch: Watcher | None = None) -> str | None:
+        """Fulfil what was accepted and not yet answered (G1); the last answer, if there was one."""
+        answer = None
+        for request in await self.unfinished():
+            answer = await self._fulfil(request, watch)
+        return answer
+
+    async def unfinished(self) -> list[Request]:
+        """Accepted, and neither answered nor given up."""
+        known = await self._store.unfinished_requests()
+        return [request for request in known if request.request_id not in self._ended]
+
+    def _can_go_on(self, request: Request) -> bool:
+        """Whether nobody else has said anything since it was given up."""
+        asked = [m.content for m in self._said_in(request.first_turn) if m.role == "user"]
+        return asked in ([], [request.content])
+
+    def _next_turn(self) -> int:
+        return (self._turns[-1] if self._turns else 0) + 1
+
+    async def _fulfil(self, request: Request, watch: Watcher | None) -> str:
+        self._in_progress = request.request_id
+        self._runner.cancelled = self._cancelled.get(request.request_id)
+        run = await self._start(request)
+        try:
+            await self._fire(hooks.AgentStart(request.content))
+            answer = await self._take_turns(request, watch)
+        except Waits:
+            self.parked = run
+            raise
+        except Cancelled as error:
+            await self._give_up(run, str(error), "run.cancelled")
+            raise
+        except (GaveUp, ModelError) as error:
+            await self._give_up(run, str(error), "run.failed")
+            raise GaveUp(str(error)) from error
+        await self._finish(run, answer)
+        await self._hooks.fire(hooks.AgentStop(answer))  # too late to decide anything
+        return answer
+
+    async def cancel(self, reason: str) -> None:
+        """What is unfinished ends with the turn it is in: nothing that was decided is left half done.
+
+        Durable first: a crash in that turn must not bring the request back to life.
+        """
+        for request in await self.unfinished():
+            name = request.request_id
+            if name not in self._cancelled:
+                self._events.append("request.cancelled", request_id=name, reason=reason)
+                self._cancelled[name] = reason
+            if self._in_progress == name:
+                self._runner.cancelled = reason
+
+    async def _start(self, request: Request) -> Run:
+        """A new run, or the one that waited."""
+        parked, self.parked = self.parked, None
+        if parked and parked.request_id == request.request_id:
+            return parked
+        run = Run(self._new_id("run"), request.request_id, self._boot)
+        await self._backlog.write("run.start", lambda: self._store.start_run(run, request))
+        await self._log(
+            "run.started",
+            run_id=run.run_id,
+            request_id=run.request_id,
+            boot_id=run.boot_id,
+            then=("accepted", {"request": run.request_id, "run": run.run_id}),
+        )
+        return run
+
+    async def _finish(self, run: Run, answer: str) -> None:
+        self._ended[run.request_id] = answer
+        await self._backlog.write("run.complete", lambda: self._store.complete_run(run, answer))
+        await self._log(
+            "run.completed", run_id=run.run_id, then=("answer", {"request": run.request_id, "answer": answer})
+        )
+
+    async def _give_up(self, run: Run, reason: str, event: str) -> None:
+        log.error(event, run_id=run.run_id, reason=reason)
+        self._ended[run.request_id] = None
+        if self._turns and self._turn_in_progress() > self._turns[-1] > self._checkpointed.turn:
+            # Nobody will go through its complete turns again: what they did must not be rolled back.
+            await self._checkpoint(self._turns[-1], complete=True)
+        await self._backlog.write("run.end", lambda: self._store.end_run(run, "failed", reason))
+        await self._log(event, run_id=run.run_id, reason=reason)
+
+    async def _log(self, kind: str, *, then: tuple[str, dict[str, Any]] | None = None, **fields: Any) -> None:
+        """An event, after everything that it follows; `then` is claimed once it is durable."""
+
+        async def append() -> None:
+            seq = self._events.append(kind, **fields)
+            if then:
+                then[1]["log_seq"] = seq
+
+        await self._backlog.write(kind, append, lambda: self._tell(*then) if then else None)
+
+    # --- turns
+
+    async def _take_turns(self, request: Request, watch: Watcher | None) -> str:
+        if not self._said_in(request.first_turn):  # a continued request may have it already
+            await self._add(Message("user", request.content), request.first_turn)
+        # From the request's first turn, not from here: a crash gives nobody more turns.
+        too_many = request.first_turn + self._options.max_turns
+        for turn in range(self._turn_in_progress(), too_many):
+            answer = final_answer(self._conversation)
+            if answer is not None:
+                return answer
+            await self._take_turn(turn, watch)
+        answer = final_answer(self._conversation)
+        if answer is None:
+            raise GaveUp(f"no answer within {self._options.max_turns} turns")
+        return answer
+
+    def _turn_in_progress(self) -> int:
+        """The turn of the last message, unless that turn is complete."""
+        open_turn = self._conversation[-1].role == "user" or unanswered(self._conversation)
+        return self._turns[-1] if open_turn else self._turns[-1] + 1
+
+    def _said_in(self, turn: int) -> list[Message]:
+        first = bisect_left(self._turns, turn)
+        return self._conversation[first:]
+
+    async def _take_turn(self, turn: int, watch: Watcher | None) -> None:
+        await self._fire(hooks.TurnStart(turn))
+        decision = await self._decide(turn, watch)
+        if not any(message.role == "assistant" for message in self._said_in(turn)):
+            await self._add(decision, turn)
+        await self._carry_out(decision, turn)
+        await self._complete_turn(turn, final=not decision.calls)
+        heard, self._runner.heard = self._runner.heard, []
+        for said in heard:
+            self._heed(said)
+        await self._fire(hooks.TurnEnd(turn))
+
+    async def _fire(self, event: hooks.LoopEvent) -> None:
+        """Let the hooks decide: stop here, or say something to the model before its next answer."""
+        self._heed(await self._hooks.fire(event))
+
+    def _heed(self, decision: hooks.LoopDecision) -> None:
+        if isinstance(decision, hooks.Stop):
+            raise GaveUp(f"stopped by a hook: {decision.reason}")
+        if isinstance(decision, hooks.SystemMessage | hooks.AppendContext):
+            self._said_by_hooks.append(decision.text)
+
+    async def _decide(self, turn: int, watch: Watcher | None) -> Message:
+        """From the journal if an earlier life has decided this turn already (G3)."""
+        known = await self._store.decision(turn)
+        if known is not None:
+            return known
+        if self._runner.cancelled is not None:
+            raise Cancelled(self._runner.cancelled)
+        if self._budget.exhausted:
+            raise GaveUp(
+                f"the budget is spent: {self._budget.spent_tokens} of {self._budget.limit_tokens} tokens"
+            )
+        assert not unanswered(self._conversation), "a call without its result must not reach a model"
+        system = "\n".join([self._options.system, *self._said_by_hooks])
+        self._said_by_hooks.clear()
+        answer = await self._model.ask(turn, list(self._conversation), system, watch)
+        message = self._with_ids_of_its_own(answer.message)
+        usage = answer.usage
+        spent = self._budget.spent_tokens + usage.input_tokens + usage.output_tokens
+        self._budget = Budget(spent, self._budget.limit_tokens)
+        await self._backlog.write(
+            "decision.record",
+            lambda: self._store.record_decision(turn, message, usage),
+            lambda: self._tell("decided", {"turn": turn}),
+        )
+        return message
+
+    def _with_ids_of_its_own(self, message: Message) -> Message:
+        """Some servers count their calls from 0 in every answer; the journal knows calls by their id."""
+        used = {call.id for said in self._conversation for call in said.calls}
+        calls: list[ToolCall] = []
+        for call in message.calls:
+            fresh = self._new_id("call") if call.id in used else call.id
+            used.add(fresh)
+            calls.append(ToolCall(fresh, call.name, call.args))
+        return msgspec.structs.replace(message, calls=tuple(calls))
+
+    async def _carry_out(self, decision: Message, turn: int) -> None:
+        answered = {m.call_id for m in self._conversation if m.role == "tool"}
+        calls = [call for call in decision.calls if call.id not in answered]
+        if self._options.cadence.after_calls:
+            for call in calls:
+                await self._add(await self._runner.run(call), turn)
+                if call is not calls[-1]:
+                    await self._checkpoint(turn)
+            return
+        for result in await self._run_together(calls):
+            await self._add(result, turn)
+
+    async def _run_together(self, calls: Sequence[ToolCall]) -> list[Message]:
+        """Parallel calls of one turn; their results are said in the order of the calls."""
+        if len(calls) == 1:
+            return [await self._runner.run(calls[0])]
+        running = (self._runner.run(call) for call in calls)
+        results = await asyncio.gather(*running, return_exceptions=True)
+        for trouble in results:  # only now: one that has to wait must not leave the others running
+            if isinstance(trouble, BaseException):
+                raise trouble
+        return [result for result in results if isinstance(result, Message)]
+
+    async def _add(self, message: Message, turn: int) -> None:
+        self._conversation.append(message)
+        self._turns.append(turn)
+        await self._backlog.write(f"message.{message.role}", lambda: self._store.add_message(message, turn))
+
+    async def _complete_turn(self, turn: int, *, final: bool) -> None:
+        turns = turn - self._checkpointed.turn
+        seconds = self._clock() - self._checkpoint_time
+        if final or self._options.cadence.due(turns, seconds):
+            await self._checkpoint(turn, complete=True)
+        log.debug("turn.end", turn=turn)
+
+    async def _checkpoint(self, turn: int, *, complete: bool = False) -> None:
+        plan, budget, messages = self.plan, self._budget, len(self._conversation)
+
+        async def write() -> None:
+            version = await self._store.write_checkpoint(turn, plan, budget)
+            self._checkpointed = StoredCheckpoint(turn, version, 0, None, budget)
+            self._checkpoint_time = self._clock()
+
+        await self._backlog.write("checkpoint.write", write)
+        facts = {"turn": turn, "messages": messages, "complete": complete}
+        if complete:
+            await self._log("turn.completed", turn=turn, then=("turn", facts))
+        else:
+            await self._backlog.write("checkpoint", _nothing, lambda: self._tell("turn", facts))
+
+
+async def _nothing() -> None:
+    """A place in the order of writes that writes nothing."""
+
+
+def final_answer(conversation: Sequence[Message]) -> str | None:
+    """The answer, if the last thing said is one."""
+    if conversation and conversation[-1].role == "assistant" and not conversation[-1].calls:
+        return conversation[-1].content
+    return None

@@ -1,0 +1,96 @@
+"""ModelCaller: asks the model for a decision, with retries, each failure on record before the next attempt.
+
+Counting goes on after a crash (K5): the attempts that earlier lives made are in the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from reference_agent.logs.structured import get_logger
+from reference_agent.messages import Message
+from reference_agent.providers.base import Answer, ModelError, Provider, TextDelta, ToolSpec
+from reference_agent.store.backlog import Backlog, Sleep
+from reference_agent.store.kinds import SessionStore
+from reference_agent.turn.options import Options
+from reference_agent.turn.retry import Restarted, call_with_retry, stream_with_retry
+
+log = get_logger(__name__)
+Listener = Callable[[str, dict[str, Any]], None]
+Watcher = Callable[[TextDelta | Restarted], None]
+
+
+class ModelCaller:
+    def __init__(
+        self,
+        *,
+        provider: Provider,
+        specs: Sequence[ToolSpec],
+        store: SessionStore,
+        backlog: Backlog,
+        sleep: Sleep,
+        tell: Listener,
+        options: Options,
+    ) -> None:
+        self._provider = provider
+        self._specs = specs
+        self._store = store
+        self._backlog = backlog
+        self._sleep = sleep
+        self._tell = tell
+        self._options = options
+
+    async def ask(self, turn: int, conversation: list[Message], system: str, watch: Watcher | None) -> Answer:
+        """With `watch`, as a stream, whose words are shown as they come."""
+        made = [error.attempt for error in await self._store.errors(turn)]
+        common: dict[str, Any] = {
+            "turn": turn,
+            "on_failure": self._record_failure,
+            "max_retries": self._options.max_retries,
+            "base_delay_ms": self._options.retry_base_delay_ms,
+            "retry_after_limit": self._options.retry_after_limit,
+            "first_attempt": next_attempt(made, self._options.max_retries),
+            "sleep": self._sleep,
+        }
+        if watch is None:
+            return await call_with_retry(
+                lambda: self._provider.complete(conversation, system=system, tools=self._specs),
+                context="llm_complete",
+                **common,
+            )
+        return await _watched(
+            stream_with_retry(
+                lambda: self._provider.stream(conversation, system=system, tools=self._specs),
+                context="llm_stream",
+                **common,
+            ),
+            watch,
+        )
+
+    async def _record_failure(self, turn: int, context: str, error: ModelError, attempt: int) -> None:
+        log.warning("model.failed", turn=turn, context=context, attempt=attempt, error=str(error))
+        facts = {"turn": turn, "attempt": attempt}
+        await self._backlog.write(
+            "error.record",
+            lambda: self._store.add_error(turn, context, str(error), attempt),
+            lambda: self._tell("failed-attempt", facts),
+        )
+
+
+async def _watched(stream: Any, watch: Watcher) -> Answer:
+    answer: Answer | None = None
+    async for item in stream:
+        if isinstance(item, Answer):
+            answer = item
+        else:
+            watch(item)
+    assert answer is not None, "a stream ends with its answer, or with an error"
+    return answer
+
+
+def next_attempt(made: list[int], max_retries: int) -> int:
+    """Where an earlier life stopped counting; from 0 again once it had given up."""
+    if not made or made[-1] >= max_retries:
+        return 0
+    return made[-1] + 1

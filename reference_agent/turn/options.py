@@ -1,0 +1,19 @@
+"""Options: what whoever opens an agent may choose."""
+
+from __future__ import annotations
+
+import msgspec
+
+from reference_agent.turn.cadence import Cadence
+from reference_agent.turn.retry import BASE_DELAY_MS, MAX_RETRIES, RETRY_AFTER_LIMIT
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    system: str = "You are a careful assistant."
+    cadence: Cadence = Cadence()
+    max_turns: int = 50  # of one request, in all lives together
+    limit_tokens: int | None = None
+    max_retries: int = MAX_RETRIES
+    retry_base_delay_ms: float = BASE_DELAY_MS
+    retry_after_limit: float | None = RETRY_AFTER_LIMIT  # seconds; None: as long as a server asks
+    tool_deadline: float | None = None

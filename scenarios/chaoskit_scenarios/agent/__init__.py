@@ -1,0 +1,1 @@
+"""The reference agent under crashes: payments and its variations."""

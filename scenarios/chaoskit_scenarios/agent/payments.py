@@ -1,0 +1,70 @@
+"""`payments`: an agent pays invoices and writes mails, in several requests of several turns each.
+
+Looking up a customer only reads. Paying acts on a service that honours idempotency keys. Mailing
+acts on one that does not, but can say whether a mail went out. Posting acts on one that does neither:
+exactly once is impossible there, so it must be at most once, and the open question goes to the user.
+A crash anywhere must leave every invoice paid once, every mail sent once, and the same conversation as
+if nothing had happened, but for such a question.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chaoskit.model import Scenario, Service, Target
+from chaoskit_scenarios.mutants import AGENT_MUTANTS
+
+REQUESTS = 2
+
+
+def workload(seed: int) -> dict[str, Any]:
+    """What is asked, and the script of the model that answers; names and sums from the seed."""
+    from faker import Faker  # noqa: PLC0415 - only the supervisor needs it, once per campaign
+
+    fake = Faker("en_US")
+    fake.seed_instance(seed)
+    return {"requests": [_request(fake) for _ in range(REQUESTS)]}
+
+
+def _request(fake: Any) -> dict[str, Any]:
+    name, mail = fake.unique.name(), fake.unique.email()
+    cents = fake.unique.random_int(100, 99_999)
+    return {
+        "content": f"Pay {name} {cents / 100:.2f} and tell {mail}: {fake.sentence()}",
+        "steps": [
+            [
+                {"tool": "lookup", "args": {"customer": name}},
+                {"tool": "pay", "args": {"to": name, "cents": cents}},
+            ],
+            [{"tool": "mail", "args": {"to": mail, "text": fake.sentence()}}],
+            [{"tool": "post", "args": {"note": f"{name} was paid"}}],
+        ],
+        "answer": f"{name} has been paid.",
+    }
+
+
+SERVICES = (
+    Service(name="model"),
+    Service(name="board"),
+    Service(name="payments", honours_keys=True),
+    Service(name="mail", verifiable=True),
+)
+TARGET = Target(
+    entry="chaoskit_scenarios.agent.target:main",
+    # What the entry imports anyway on its way, imported once instead.
+    preload=("aiosqlite", "encodings.idna", "tenacity"),
+)
+STORES = ("sqlite", "files")
+ALWAYS = ("recovers", "exactly-once", "single-interruption", "prefix-log", "model-calls", "bookkeeping")
+LIKE_THE_UNDISTURBED = (*ALWAYS, "rollback", "crash-equivalence")
+
+SCENARIO = Scenario(
+    name="payments",
+    summary="pays invoices, writes mails and posts notes over several turns, each exactly once",
+    target=TARGET,
+    workload=workload,
+    services=SERVICES,
+    invariants=LIKE_THE_UNDISTURBED,
+    mutants=AGENT_MUTANTS,
+    stores=STORES,
+)

@@ -1,0 +1,404 @@
+"""The reference agent as a target: its tools act on the World, its promises become acks.
+
+Runs inside the target's process, so it imports only the agent and what is in the standard library.
+What a workload may say:
+
+    requests   what is asked, with the script of the model that answers
+    options    cadence, budget, retries: `reference_agent.turn.agent.Options`
+    fickle     whether the model answers differently in every life
+    failures   {turn: [statuses]} of the model, before it answers
+    old        a database of the version before, to be upgraded when it is opened
+    config     what an older config file says, instead of options; loaded and saved at every start
+    rules      {"most": cents, "denied": tool}: hooks make no payment larger, and deny a tool
+    plan       whether a hook makes a plan when the first request begins
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from contextlib import redirect_stdout
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from chaoskit.inside import Life
+from chaoskit_scenarios import inloop
+from reference_agent.ids import ids_from
+from reference_agent.messages import Message, Plan, Step, unanswered
+from reference_agent.providers.base import Answer, ModelError, TextDelta, ToolSpec, can_pass
+from reference_agent.providers.scripted import ScriptedProvider
+from reference_agent.store import schema
+from reference_agent.store.durable import sync_directory
+from reference_agent.store.kinds import StoreKind
+from reference_agent.terminal import config as settings
+from reference_agent.terminal.screen import Screen
+from reference_agent.terminal.setup import agent_options
+from reference_agent.turn.agent import Agent
+from reference_agent.turn.hooks import AgentStart, Allow, Deny, HookRegistry, ModifyArgs, PreToolUse
+from reference_agent.turn.options import Options
+from reference_agent.turn.tools import Args, Tool, Toolbox
+
+SESSION = "session"
+msgspec.convert({}, Options)  # the first time takes a while: here, before the fork, for all lives
+
+
+def main(life: Life) -> None:
+    """Open (and so recover) the agent, ask everything that there is to ask, and look at the result."""
+    inloop.run(_main(life))
+
+
+async def _main(life: Life) -> None:
+    database = life.directory / "sessions.db"
+    if "old" in life.workload and not database.exists():
+        put_old_database(database, life.workload["old"])
+    life.probe("meant", effects=meant(life.workload))
+    agent = await open_agent(life)
+    if life.number:
+        life.probe("recovered", **observe(life.directory, life.store))
+        if "shown" in life.workload:
+            life.probe("shown", shown=shown(agent))
+    for number, request in enumerate(life.workload["requests"]):
+        with life.operation("say", request=number) as operation:
+            operation.result = await agent.say(request["content"], request_id=f"request-{number}")
+    await agent.catch_up()
+    status = await agent.status()
+    await agent.close()
+    questions = [[call.tool, call.args] for call in status.open_questions]
+    # With a failing disk the agent goes on, but claims nothing; then this is not the end of the story.
+    if status.degraded:
+        life.probe("degraded", waiting=status.waiting, error=status.last_error)
+    else:
+        seen = observe(life.directory, life.store)
+        life.probe("end", questions=questions, **seen, **kept(life))
+
+
+async def open_agent(life: Life) -> Agent:
+    options = chosen(life)
+    life.probe("cadence", **msgspec.structs.asdict(options.cadence))
+    registry = HookRegistry()
+    agent = await Agent.open(
+        life.directory,
+        session=SESSION,
+        provider=WatchedProvider(life),
+        toolbox=toolbox(life),
+        new_id=ids_from(f"{life.seed}/{life.number}"),
+        clock=life.now,
+        tell=lambda name, facts: life.ack(name, **facts),
+        options=options,
+        store=store_of(life),
+        connect=inloop.connect,
+        registry=registry,
+    )
+    install_hooks(registry, agent, life.workload)
+    return agent
+
+
+def store_of(life: Life) -> StoreKind:
+    chosen: StoreKind = msgspec.convert(life.store, StoreKind)
+    return chosen
+
+
+def chosen(life: Life) -> Options:
+    """What the workload chooses, or the older config file that it puts in place and brings up to date."""
+    if "config" not in life.workload:
+        return msgspec.convert(life.workload.get("options", {}), Options)
+    path = life.directory / "config.json"
+    if not path.exists():
+        put_file(path, json.dumps(life.workload["config"]).encode())
+    config = settings.load(path)
+    settings.save(config, path, mark="upgrade")
+    return agent_options(config)
+
+
+def install_hooks(registry: HookRegistry, agent: Agent, work: Any) -> None:
+    def judge(event: PreToolUse) -> Allow | Deny | ModifyArgs:
+        args = permitted(work["rules"], event.tool_name, event.args)
+        if args is None:
+            return Deny("against the rules")
+        return Allow() if args == event.args else ModifyArgs(args)
+
+    def make_plan(event: AgentStart) -> None:
+        if agent.plan is None:  # once: later requests, and later lives, find the one that there is
+            agent.plan = Plan((Step(event.task, evidence="begun"), Step("the rest")))
+
+    if "rules" in work:
+        registry.register(PreToolUse, judge)
+    if "plan" in work:
+        registry.register(AgentStart, make_plan)
+
+
+def permitted(rules: Any, tool: str, args: Args) -> Args | None:
+    """What the rules make of a call: None if they deny it."""
+    if tool == rules.get("denied"):
+        return None
+    if "most" in rules and "cents" in args:
+        return {**args, "cents": min(args["cents"], rules["most"])}
+    return args
+
+
+# What a tool does to the World, and whether two calls with the same arguments are meant as two.
+ACTS = {
+    "pay": ("payments", "pay", False),
+    "mail": ("mail", "send", False),
+    "post": ("board", "post", False),
+    "tip": ("payments", "pay", True),
+}
+
+
+def meant(work: Any) -> list[list[Any]]:
+    """Every effect that the requests ask for: what happens without a crash is not always right."""
+    effects: list[list[Any]] = []
+    wanted = (request for request in work["requests"] if request.get("then") != "supersede")
+    for step in (step for request in wanted for turn in request["steps"] for step in turn):
+        args = permitted(work.get("rules", {}), step["tool"], step["args"])
+        if step["tool"] in ACTS and args is not None:
+            service, action, each_counts = ACTS[step["tool"]]
+            effect = [service, action, args]
+            if each_counts or effect not in effects:
+                effects.append(effect)
+    return effects
+
+
+class WatchedProvider:
+    """The scripted model; tells the harness each time that it is asked, and of what state."""
+
+    name = "scripted"
+    model = "scripted-1"
+
+    def __init__(self, life: Life) -> None:
+        work = life.workload
+        self._told: list[Message] = []
+        self._life = life
+        self._failures = {int(turn): statuses for turn, statuses in work.get("failures", {}).items()}
+        fickle = f"{life.seed}/{life.number}" if work.get("fickle") else None
+        self._model = ScriptedProvider(work.get("script", work["requests"]), fickle=fickle)
+
+    async def complete(
+        self, conversation: Sequence[Message], *, system: str, tools: Sequence[ToolSpec]
+    ) -> Answer:
+        turn = 1 + sum(message.role == "assistant" for message in conversation)
+        orphans = [call.id for call in unanswered(list(conversation))]
+        # What is as it was when the model was last asked is not said again: it is most of it.
+        same = len(self._told) if list(conversation[: len(self._told)]) == self._told else 0
+        said = list(map(as_told, conversation[same:]))
+        self._told = list(conversation)
+        self._life.probe("asked", turn=turn, orphans=orphans, after=same, said=said)
+        if failures := self._failures.get(turn, []):
+            # How often it was asked is known outside: a model's troubles do not end with our process.
+            asked = self._life.call("model", "ask", turn=turn)["times"]
+            if asked <= len(failures):
+                status = failures[asked - 1]
+                raise ModelError(f"HTTP {status}", retryable=can_pass(status), status=status)
+        return await self._model.complete(conversation, system=system, tools=tools)
+
+    def stream(
+        self, conversation: Sequence[Message], *, system: str, tools: Sequence[ToolSpec]
+    ) -> AsyncIterator[TextDelta | Answer]:
+        return self._model.stream(conversation, system=system, tools=tools)
+
+
+def as_told(message: Message) -> str:
+    """All of a message that the model is told; a long one by its beginning and its hash."""
+    text = msgspec.json.encode(message).decode()
+    if len(text) <= 400:
+        return text
+    return f"{text[:200]}... ({blake2b(text.encode(), digest_size=8).hexdigest()})"
+
+
+def toolbox(life: Life, *more: Tool) -> Toolbox:
+    async def lookup(args: Args, key: str) -> str:  # noqa: ARG001 - the signature of every tool
+        return f"{args['customer']} is a customer"
+
+    async def pay(args: Args, key: str) -> str:
+        return f"paid, {life.call('payments', 'pay', key=key, **args)['receipt']}"
+
+    async def mail(args: Args, key: str) -> str:
+        return f"sent, {life.call('mail', 'send', key=key, **args)['receipt']}"
+
+    async def was_mailed(args: Args, key: str) -> str | None:  # noqa: ARG001
+        found = life.call("mail", "happened", key=key)
+        return f"sent, {found['receipt']}" if found else None
+
+    async def post(args: Args, key: str) -> str:  # noqa: ARG001 - the board knows no keys
+        return f"posted, {life.call('board', 'post', **args)['receipt']}"
+
+    async def fail(args: Args, key: str) -> str:  # noqa: ARG001
+        raise ValueError(args["reason"])
+
+    async def hang(args: Args, key: str) -> str:  # noqa: ARG001
+        await asyncio.Event().wait()
+        return "never"
+
+    async def big(args: Args, key: str) -> str:  # noqa: ARG001
+        return "x" * int(args["size"])
+
+    return Toolbox(
+        [
+            Tool(name="lookup", run=lookup),
+            Tool(name="pay", run=pay, mutating=True, repeatable=True),
+            Tool(name="mail", run=mail, mutating=True, verify=was_mailed),
+            Tool(name="post", run=post, mutating=True),
+            Tool(name="tip", run=pay, mutating=True, repeatable=True, key=lambda _args, call_id: call_id),
+            Tool(name="fail", run=fail),
+            Tool(name="hang", run=hang, deadline=30.0),
+            Tool(name="big", run=big),
+            *more,
+        ]
+    )
+
+
+def put_old_database(path: Path, messages: list[list[Any]]) -> None:
+    """What an older release left behind: no checkpoints, no attempts."""
+    db = sqlite3.connect(":memory:")
+    db.executescript(schema.V1)
+    db.execute("INSERT INTO sessions VALUES (?, 'agent', 'old-model', 'old-provider', 1)", (SESSION,))
+    for turn, (role, content, calls) in enumerate(messages):
+        db.execute(
+            "INSERT INTO messages (session_id, agent_id, turn, role, content, tool_args, created_at)"
+            " VALUES (?, 'agent', ?, ?, ?, ?, 1)",
+            (SESSION, turn // 2, role, content, calls),
+        )
+    db.execute("INSERT INTO errors VALUES (NULL, ?, 'agent', 0, 'llm_stream', 'old', 1)", (SESSION,))
+    db.execute("PRAGMA user_version = 1")
+    db.commit()
+    put_file(path, db.serialize())
+    db.close()
+
+
+def put_file(path: Path, content: bytes) -> None:
+    """All of it, or nothing."""
+    aside = path.with_suffix(".old")
+    with aside.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(path)
+    sync_directory(path.parent)
+
+
+class Wall(io.StringIO):
+    """Somewhere to write on; keeps each text apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def write(self, text: str) -> int:
+        self.texts.append(text)
+        return len(text)
+
+
+def shown(agent: Agent) -> list[str]:
+    """What the chat shows of a session that is resumed: its own screen, one text per thing said."""
+    with redirect_stdout(Wall()) as wall:
+        Screen().follow(agent.conversation)
+    return wall.texts
+
+
+def kept(life: Life) -> dict[str, Any]:
+    """Plan and budget of the last checkpoint, where the workload asks for a plan."""
+    if "plan" not in life.workload:
+        return {}
+    if life.store == "files":
+        return {"kept": kept_in_files(life.directory)}
+    db = sqlite3.connect(f"file:{life.directory / 'sessions.db'}?mode=ro", uri=True)
+    try:
+        plan, spent = db.execute(
+            "SELECT content, spent_tokens FROM checkpoints LEFT JOIN plans ON hash = plan"
+            " ORDER BY version DESC LIMIT 1"
+        ).fetchone()
+    finally:
+        db.close()
+    return {"kept": {"plan": json.loads(plan or "null"), "spent": spent}}
+
+
+def kept_in_files(directory: Path) -> dict[str, Any]:
+    lines = (directory / f"{SESSION}.messages.jsonl").read_bytes().split(b"\n")[:-1]
+    written = [e for e in map(json.loads, lines) if e["kind"] == "checkpoint.written"]
+    plans = {e["plan"]: e["plan_content"] for e in written if e.get("plan_content")}
+    return {"plan": plans.get(written[-1].get("plan")), "spent": written[-1]["spent_tokens"]}
+
+
+# --- what is on disk, read without any of the agent's own code
+
+
+def observe(directory: Path, store: str | None, session: str = SESSION) -> dict[str, Any]:
+    content = (directory / f"{session}.messages.jsonl").read_bytes()
+    # Not str.splitlines: a line of JSON may contain U+2028 and others that it takes for its end.
+    lines = [line.decode(errors="replace") for line in content.splitlines(keepends=True)]
+    found = in_files(lines) if store == "files" else in_database(directory / "sessions.db")
+    return {**found, "log": lines}
+
+
+def in_database(path: Path) -> dict[str, Any]:
+    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    try:
+        query = "SELECT role, content, tool_args FROM messages ORDER BY id"
+        messages = db.execute(query).fetchall()
+        answers = db.execute("SELECT request_id, answer FROM requests ORDER BY rowid").fetchall()
+        found = db.execute("SELECT MAX(last_msg_id), MAX(version), COUNT(*) FROM checkpoints").fetchone()
+        usage = db.execute("SELECT turn, input_tokens + output_tokens FROM token_usage").fetchall()
+        errors = db.execute("SELECT turn, attempt FROM errors ORDER BY id").fetchall()
+    finally:
+        db.close()
+    return {
+        "messages": messages,
+        "answers": dict(answers),
+        "checkpoint": found[0],
+        "versions": list(found[1:]),
+        "usage": usage,
+        "errors": errors,
+    }
+
+
+def in_files(lines: Sequence[str]) -> dict[str, Any]:
+    events = [event for line in lines if (event := whole(line))]
+    of: dict[str, list[Any]] = {}
+    messages: list[tuple[int, list[Any]]] = []
+    for event in events:
+        kind, _, role = event["kind"].partition(".")
+        of.setdefault(event["kind"], []).append(event)
+        if kind == "message":
+            row = [role, event["content"], compact(event["calls"]) if "calls" in event else None]
+            messages.append((number(event["message_id"]), row))
+        elif event["kind"] == "messages.rolled_back":
+            last = number(event["last_message_id"])
+            messages = [message for message in messages if message[0] <= last]
+    checkpoints = of.get("checkpoint.written", [])
+    answers = {each["request_id"]: None for each in of.get("request.accepted", [])}
+    answers |= {each["request_id"]: each["answer"] for each in of.get("request.answered", [])}
+    return {
+        "messages": [row for _id, row in messages],
+        "answers": answers,
+        "checkpoint": max((number(each["last_message_id"]) for each in checkpoints), default=None),
+        "versions": [max((c["version"] for c in checkpoints), default=None), len(checkpoints)],
+        "usage": [
+            [each["turn"], each["input_tokens"] + each["output_tokens"]]
+            for each in of.get("decision.recorded", [])
+        ],
+        "errors": [[each["turn"], each["attempt"]] for each in of.get("error.recorded", [])],
+    }
+
+
+def whole(line: str) -> dict[str, Any] | None:
+    """A line that is no event is for `prefix-log` to judge."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and "kind" in event else None
+
+
+def number(message_id: str) -> int:
+    return int(message_id.removeprefix("msg_"))
+
+
+def compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

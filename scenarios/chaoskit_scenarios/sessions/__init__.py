@@ -1,0 +1,1 @@
+"""The services around the agent under crashes: waits, tokens, boots, HTTP."""

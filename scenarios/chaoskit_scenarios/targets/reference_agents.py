@@ -1,0 +1,154 @@
+"""The reference agent, whole: sessions that survive being killed, resumed by asking the same again.
+
+A payment may be repeated, because the service knows its key. A mail cannot be repeated nor asked about: one
+that was interrupted is an open question to the user, and is never sent blindly again.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from chaoskit_scenarios import inloop
+from reference_agent.messages import Message, ToolCall
+from reference_agent.providers.base import Answer, TextDelta, ToolSpec, Usage
+from reference_agent.store.kinds import StoreKind
+from reference_agent.turn.agent import Agent
+from reference_agent.turn.calls import Waits
+from reference_agent.turn.tools import Args, Tool, Toolbox
+
+GUARANTEES = "reference_agent/__init__.py"
+REQUEST = "request"
+APPROVAL = ToolCall("approval_1", "approval", {})
+
+
+class Sqlite:
+    """The reference agent on SQLite"""
+
+    unit = "one write of its journal: a decision, a call that is issued, its result"
+    promises = {
+        "resumes": ("an accepted request is fulfilled after any crash (G1)", GUARANTEES),
+        "effects-kept": ("a call that was issued is settled, or said to be unknown (G5)", GUARANTEES),
+        "effects-once": ("a completed call is never run again, another never blindly (G4, G5)", GUARANTEES),
+        "surfaced": ("where nobody knows what came of a call, the user is asked (G5)", GUARANTEES),
+        "same-answer": ("a decision of the model is never asked for again (G3)", GUARANTEES),
+        "model-once": ("a decision is durable before anything is done about it (G3)", GUARANTEES),
+        "no-orphan": ("recovery removes what lies beyond a complete turn (G2)", GUARANTEES),
+        "valid": ("a line is durable before it counts; a damaged database is reported (G6, G9)", GUARANTEES),
+        "consume-once": ("one process per session: the second is refused (G9)", GUARANTEES),
+    }
+    store: StoreKind = "sqlite"
+
+    async def start(self, directory: str, world: Any) -> str:
+        agent = await self._open(directory, world)
+        try:
+            return await agent.say(world.task, request_id=REQUEST)
+        finally:
+            await agent.close()
+
+    async def resume(self, directory: str, world: Any) -> str:
+        """The same request again: goes on with it, or repeats its answer."""
+        return await self.start(directory, world)
+
+    async def validate(self, directory: str) -> None:
+        """Opening is recovery; what is there is all read."""
+        agent = await self._open(directory, None)
+        await agent.close()
+
+    async def park(self, directory: str, world: Any) -> None:
+        agent = await self._open(directory, world, gate=True)
+        try:
+            await agent.say(world.task, request_id=REQUEST)
+        except Waits:
+            return
+        finally:
+            await agent.close()
+
+    async def approve(self, directory: str, world: Any) -> None:
+        agent = await self._open(directory, world, gate=True, results=lambda _call: "approved")
+        try:
+            await agent.resume()
+        finally:
+            await agent.close()
+
+    async def _open(
+        self,
+        directory: str,
+        world: Any,
+        *,
+        gate: bool = False,
+        results: Callable[[str], str | None] = lambda _call: None,
+    ) -> Agent:
+        def tell(name: str, facts: dict[str, Any]) -> None:
+            if name == "surfaced":
+                world.surface(facts["call"], facts["args"])
+
+        return await Agent.open(
+            Path(directory),
+            session="session",
+            provider=Scripted(world, gate),
+            toolbox=tools(world),
+            new_id=lambda kind: f"{kind}_{uuid.uuid4().hex[:12]}",
+            tell=tell,
+            store=self.store,
+            connect=inloop.connect,
+            results=results,
+        )
+
+
+class Files(Sqlite):
+    """The reference agent on files: one log of lines"""
+
+    store: StoreKind = "files"
+
+
+class Scripted:
+    """The world's model as a Provider; with a gate, it asks for an approval before anything else."""
+
+    name = "scripted"
+    model = "scripted-1"
+
+    def __init__(self, world: Any, gate: bool) -> None:
+        self._world = world
+        self._gate = gate
+
+    async def complete(
+        self,
+        conversation: Sequence[Message],
+        *,
+        system: str,  # noqa: ARG002 - the Provider's signature
+        tools: Sequence[ToolSpec],  # noqa: ARG002
+    ) -> Answer:
+        if self._gate and not any(message.role == "assistant" for message in conversation):
+            return Answer(Message("assistant", "", calls=(APPROVAL,)), Usage(1, 1))
+        mine = [m for m in conversation if APPROVAL not in m.calls and m.call_id != APPROVAL.id]
+        said = self._world.model(
+            [{"role": m.role, "calls": [call.id for call in m.calls], "call_id": m.call_id} for m in mine]
+        )
+        if "answer" in said:
+            return Answer(Message("assistant", said["answer"]), Usage(1, 1))
+        call = ToolCall(said["id"], said["tool"], said["args"])
+        return Answer(Message("assistant", "", calls=(call,)), Usage(1, 1))
+
+    async def stream(
+        self, conversation: Sequence[Message], *, system: str, tools: Sequence[ToolSpec]
+    ) -> AsyncIterator[TextDelta | Answer]:
+        yield await self.complete(conversation, system=system, tools=tools)
+
+
+def tools(world: Any) -> Toolbox:
+    async def pay(args: Args, key: str) -> str:
+        return str(world.act("payments", "pay", key=key, **args))
+
+    async def mail(args: Args, key: str) -> str:  # noqa: ARG001 - mail knows no keys
+        return str(world.act("mail", "send", **args))
+
+    return Toolbox(
+        [
+            Tool(name="pay", run=pay, mutating=True, repeatable=True),
+            Tool(name="mail", run=mail, mutating=True),
+            Tool(name=APPROVAL.name, mutating=True, waits_for="approval"),
+        ]
+    )
