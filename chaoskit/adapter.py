@@ -11,10 +11,14 @@ import ast
 import importlib.util
 import re
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from packaging.requirements import InvalidRequirement, Requirement
+
+from chaoskit.model import Subject
 
 CALLERS = ("one", "threads", "tasks")  # from where an application saves
 STYLES = ("snapshot", "history", "append", "workflow")
@@ -32,10 +36,6 @@ class Promise(msgspec.Struct, frozen=True):
     where: str
     power: bool = False
 
-    def covers(self, tier: str) -> bool:
-        """Documentation that speaks of crashes, restarts or failures does not speak of power."""
-        return self.power or not tier.startswith("power-")
-
 
 class Adapter(msgspec.Struct, frozen=True, kw_only=True):
     """`reference` is `file.py:Class`, wherever it was named from."""
@@ -47,12 +47,22 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
     methods: tuple[str, ...]
     requires: tuple[str, ...]
     unit: str = "one call"  # what one acknowledged call makes atomic
-    promises: dict[str, Promise] = {}
+    promises: dict[str, Promise] | None = None  # None: the adapter declares none
     options: dict[str, Any] = {}  # other plain class attributes
 
     @property
-    def kind(self) -> str:
+    def subject(self) -> Subject:
         return "agent" if "start" in self.methods else "store"
+
+
+def requirements(wanted: Sequence[str], instead: Sequence[str] = ()) -> tuple[str, ...]:
+    """`wanted`, with those that `instead` names replaced."""
+    try:
+        mine = {Requirement(text).name.lower(): text for text in instead}
+        kept = [text for text in wanted if Requirement(text).name.lower() not in mine]
+    except InvalidRequirement as error:
+        raise ValueError(f"expected a requirement such as name==1.2.3: {error}") from None
+    return (*kept, *mine.values())
 
 
 def read(name: str, reference: str) -> Adapter:
@@ -73,10 +83,15 @@ def read(name: str, reference: str) -> Adapter:
     shared = _constants(tree, {})
     facts = {key: value for node in reversed(lineage) for key, value in _constants(node, shared).items()}
     _check(class_name, path, methods, facts)
-    promises = {
-        claim: Promise(words[0], words[1], power=words[2:] == ("power",))
-        for claim, words in facts.pop("promises", {}).items()
-    }
+    declared = facts.pop("promises", None)
+    promises = (
+        None
+        if declared is None
+        else {
+            claim: Promise(words[0], words[1], power=words[2:] == ("power",))
+            for claim, words in declared.items()
+        }
+    )
     return Adapter(
         name=name,
         reference=f"{path}:{class_name}",
@@ -166,6 +181,9 @@ def _check(class_name: str, path: Path, methods: set[str], facts: dict[str, Any]
     callers = facts.get("callers")
     if callers is not None and callers not in CALLERS:
         raise BadAdapter(f"callers of {class_name}: expected {', '.join(CALLERS)}, got {callers!r}")
+    most = facts.get("items_per_call")
+    if most is not None and (not isinstance(most, int) or most < 1):
+        raise BadAdapter(f"items_per_call of {class_name}: expected a whole number from 1, got {most!r}")
     for claim, words in facts.get("promises", {}).items():
         texts = isinstance(words, tuple) and all(isinstance(word, str) for word in words)
         if not texts or len(words) not in (2, 3) or words[2:] not in ((), ("power",)):

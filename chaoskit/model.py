@@ -72,7 +72,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     target: Target
     workload: Callable[[int], Json]  # seed -> plain data, handed to the target
-    crowd: Callable[[int, int], Json] | None = None  # seed, agents -> the same with so many agents
+    workload_for: Callable[[int, int], Json] | None = None  # seed, agents -> the same with so many agents
     invariants: tuple[str, ...]  # registered names or module:name references
     services: tuple[Service, ...] = ()
     mutants: tuple[Mutant, ...] = ()
@@ -82,7 +82,6 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 # --- what is done to it ------------------------------------------------------------------------
 
 When = Literal["before", "after", "half"]
-Profile = Literal["ext4", "posix"]
 
 
 class PersistPoint(msgspec.Struct, frozen=True, order=True):
@@ -101,76 +100,24 @@ class PersistPoint(msgspec.Struct, frozen=True, order=True):
         return f"{self.name}#{self.nth}"
 
 
-class Kill(msgspec.Struct, frozen=True, tag="kill"):
-    """SIGKILL to the whole process group, synchronous with the point. `half`: in mid-write."""
+class Fault:
+    """One thing that is done to one life, as plain data: the base of what `chaoskit.faults` declares.
 
-    point: PersistPoint
-    when: When
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.point}"
-
-    @property
-    def name(self) -> str:
-        return f"kill {self.when}" if self.when != "half" else "kill half-way through"
-
-    @property
-    def tier(self) -> str:
-        return "torn" if self.when == "half" else "process"
-
-
-class PowerLoss(msgspec.Struct, frozen=True, tag="power"):
-    """The power fails before the point; of what was not synced, this much is lost.
-
-    `way`, `positions`, `cut` and `tail` are the recipe of the state that is left, see
-    `chaoskit.disk.recipe`.
+    Open on purpose: a fault of another package is a Struct with a tag of its own that derives from this.
     """
 
+    __slots__ = ()
     point: PersistPoint
-    profile: Profile
-    way: str
-    positions: tuple[int, ...] = ()
-    cut: int = 0
-    tail: str = "absent"
-    words: str = ""
-
-    def __str__(self) -> str:
-        return f"power loss before {self.point} ({self.profile}: {self.words})"
 
     @property
     def name(self) -> str:
-        return f"power loss ({self.profile})"
+        """What is done, without where: a column of the table of points."""
+        raise NotImplementedError
 
     @property
     def tier(self) -> str:
-        return f"power-{self.profile}"
-
-
-DiskErrorKind = Literal["EIO", "ENOSPC", "short", "lost"]
-
-
-class DiskError(msgspec.Struct, frozen=True, tag="disk"):
-    """The operation fails. `short`: half of the write is done. `lost`: a sync fails, and what it
-    should have made durable is gone. `lasting`: and so does every later one of its kind."""
-
-    point: PersistPoint
-    error: DiskErrorKind
-    lasting: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.name} at {self.point}"
-
-    @property
-    def name(self) -> str:
-        what = {"short": "short write", "lost": "failed sync"}.get(self.error, self.error)
-        return f"{what} from here on" if self.lasting else what
-
-    @property
-    def tier(self) -> str:
-        return "disk-full" if self.error == "ENOSPC" else "disk-error"
-
-
-Fault = Kill | PowerLoss | DiskError
+        """The tier that a run with this fault alone belongs to."""
+        raise NotImplementedError
 
 
 class Schedule(msgspec.Struct, frozen=True):
@@ -359,6 +306,44 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     undisturbed: tuple[Event, ...] = ()  # what is seen of it without faults, once that is known
 
 
+DoubtKind = Literal[
+    "missed-fault",  # planned, and did not fire
+    "foreign-death",  # the process died, and chaoskit did not kill it
+    "blind-spot",  # something was done to the disk that the interposer cannot see
+    "strayed",  # before its crash the run did something else than without one
+    "broken-invariant",  # an invariant raised an error
+    "nothing-judged",  # no invariant found anything to look at
+    "contradiction",  # a rebuilt state holds, and the real crash does not
+    "unconfirmed",  # found on a rebuilt state, and not in a real crash
+    "not-measured",  # nothing that happened put a claim to the test
+    "nothing-ran",
+]
+
+
+class Doubt(msgspec.Struct, frozen=True, order=True):
+    """Why something proves nothing."""
+
+    kind: DoubtKind
+    detail: str
+
+    def __str__(self) -> str:
+        return DOUBTS[self.kind].format(self.detail)
+
+
+DOUBTS: dict[DoubtKind, str] = {
+    "missed-fault": "the planned fault did not fire: {}",
+    "foreign-death": "{}, but chaoskit did not kill it",
+    "blind-spot": "not seen: {}",
+    "strayed": "{}",
+    "broken-invariant": "invariant {}",
+    "nothing-judged": "no invariant found anything to judge{}",
+    "contradiction": "the harness contradicts itself: the rebuilt state holds, the real one does not: {}",
+    "unconfirmed": "found on a rebuilt state, not reproduced by a real crash: {}",
+    "not-measured": "nothing that happened put {} to the test",
+    "nothing-ran": "no schedule was run{}",
+}
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One schedule carried out."""
 
@@ -366,7 +351,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     history: History
     traces: tuple[tuple[Firing, ...], ...]  # what each life passed, where a fault could strike
     fired: int  # planned faults that really happened
-    doubts: tuple[str, ...] = ()  # reasons why this run proves nothing
+    doubts: tuple[Doubt, ...] = ()  # reasons why this run proves nothing
 
 
 # --- what was judged ---------------------------------------------------------------------------
@@ -389,6 +374,19 @@ class Invariant(msgspec.Struct, frozen=True, kw_only=True):
     check: Callable[[History], Iterable[Violation]]
 
 
+Subject = Literal["store", "agent"]
+
+
+class Claim(Invariant, frozen=True, kw_only=True):
+    """An invariant of a certificate: what is examined of every adapter of this subject."""
+
+    subject: Subject
+    aspect: str  # the property of "Resume Means Resume" (arXiv 2608.03836) that it stands for; or none
+    # Whether persistence is for this: an adapter that declares no promises at all is held to it.
+    basic: bool = True
+    unpromised: tuple[str, ...] = ()  # kinds of violations that no promise about this claim covers
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     invariant: str
     kind: str
@@ -406,7 +404,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     claims: dict[str, Verdict]  # per invariant
     findings: tuple[Finding, ...] = ()
-    doubts: tuple[str, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
 
 
 class Repro(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,66 +1,81 @@
-"""What the engine knows by name: entry points, and `module:name` or `file.py:name` references."""
+"""What the engine knows by name: scenarios, invariants, claims, targets; and settings resolved by them."""
 
 from __future__ import annotations
 
-import difflib
-from importlib.metadata import entry_points
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from chaoskit.adapter import Adapter, read as read_adapter
-from chaoskit.inside.loading import load
-from chaoskit.model import Invariant, Mutant, Scenario
-from chaoskit.run import environment
+from chaoskit import entries
+from chaoskit.adapter import Adapter, read as read_adapter, requirements
+from chaoskit.entries import UnknownName, unknown
+from chaoskit.model import Claim, Invariant, Mutant, Scenario, Subject
 from chaoskit.settings import Settings
 
 T = TypeVar("T")
 SCENARIOS = "chaoskit.scenarios"
-FAMILIES = "chaoskit.scenario_families"  # each a dictionary of scenarios
 INVARIANTS = "chaoskit.invariants"
-TARGETS = "chaoskit.target_families"  # each a dictionary: name -> file.py:Class of an adapter
-KINDS = "chaoskit.adapter_kinds"  # how an adapter of each kind becomes a scenario
+CLAIMS = "chaoskit.claims"
+TARGETS = "chaoskit.targets"  # each a dictionary: name -> file.py:Class of an adapter
+SUBJECTS = "chaoskit.subjects"  # how an adapter of each subject becomes a scenario
 TARGET = "target:"  # a scenario of this name puts an adapter to the test
 
 
-class UnknownName(ValueError):
-    """The user named something that is not there; the message says what is."""
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings whose every name is known: nothing that is made from them can fail for a wrong name."""
+
+    settings: Settings  # with the store that is used
+    scenario: Scenario
+    invariants: tuple[Invariant, ...]
+    mutant: Mutant | None
+
+    @property
+    def claims(self) -> tuple[str, ...]:
+        return tuple(invariant.name for invariant in self.invariants)
 
 
-class CannotLoad(Exception):
-    """It is there, but importing it fails."""
+def resolve(settings: Settings) -> Resolved:
+    """Raises UnknownName, which says what there is, or CannotLoad."""
+    found = scenario(settings.scenario)
+    chosen = msgspec.structs.replace(settings, store=store(found, settings.store))
+    if settings.agents is not None:
+        _check_agents(found, settings.seed, settings.agents)
+    if settings.bias and not settings.fuzzes:
+        raise UnknownName("--bias is for a fuzz: --plan sample --agents N, with --fault kill or disk")
+    return Resolved(
+        settings=chosen,
+        scenario=found,
+        invariants=tuple(map(invariant, found.invariants)),
+        mutant=mutant(found, settings.mutant, chosen.store) if settings.mutant else None,
+    )
 
 
-def names(group: str) -> list[str]:
-    found = {entry.name for entry in entry_points(group=group)}
-    return sorted(found | set(_families()) if group == SCENARIOS else found)
+# --- scenarios and targets
+
+
+def scenarios() -> dict[str, Scenario]:
+    """Those that are known by name."""
+    found = entries.declared(SCENARIOS, Scenario)
+    return dict(sorted(found.items()))
 
 
 def scenario(name: str) -> Scenario:
     if name.startswith(TARGET):
-        return _certified(name.removeprefix(TARGET))
-    return _families().get(name) or _find(SCENARIOS, name, Scenario)
-
-
-def _families() -> dict[str, Scenario]:
-    """The members of all families, by name."""
-    return _members(FAMILIES)
+        return _scenario_of_target(name.removeprefix(TARGET))
+    known = scenarios()
+    if name in known:
+        return known[name]
+    return _by_reference("scenario", name, Scenario, known)
 
 
 def targets() -> dict[str, str]:
     """The known adapters: name -> reference."""
-    return _members(TARGETS)
-
-
-def _members(group: str) -> dict[str, Any]:
-    """What the dictionaries of a group have, together."""
-    found: dict[str, Any] = {}
-    for entry in entry_points(group=group):
-        members = _load(entry.value)
-        assert isinstance(members, dict), f"{entry.value} is not a dictionary"
-        found |= members
-    return found
+    found: dict[str, str] = {}
+    for entry in entries.entries(TARGETS):
+        family = entries.load_reference(entry.value)
+        assert isinstance(family, dict), f"{entry.value} is not a dictionary"
+        found |= family
+    return dict(sorted(found.items()))
 
 
 def adapter(name: str) -> Adapter:
@@ -70,18 +85,18 @@ def adapter(name: str) -> Adapter:
     name = f"{head}{colon}{tail}"
     known = targets()
     if name not in known and ":" not in name:
-        raise UnknownName(unknown("target", name, sorted(known)))
+        raise UnknownName(unknown("target", name, known))
     found = read_adapter(name, known.get(name, name))
-    wanted = environment.requirements(found.requires, instead.split(",") if instead else ())
+    wanted = requirements(found.requires, instead.split(",") if instead else ())
     return msgspec.structs.replace(found, requires=wanted)
 
 
-def _certified(name: str) -> Scenario:
-    """`NAME#variant` is the same with a word more in its workload: zombie, fickle, race, fork."""
+def _scenario_of_target(name: str) -> Scenario:
+    """`NAME#variant` is the same with one more flag in its workload: zombie, fickle, race, fork."""
     plain, _, variant = name.partition("#")
     found = adapter(plain)
-    (entry,) = entry_points(group=KINDS, name=found.kind)
-    build = _load(entry.value)
+    (entry,) = (entry for entry in entries.entries(SUBJECTS) if entry.name == found.subject)
+    build = entries.load_reference(entry.value)
     assert callable(build), f"{entry.value} does not make scenarios"
     made = build(found)
     assert isinstance(made, Scenario), f"{entry.value} made a {type(made).__name__}"
@@ -92,12 +107,36 @@ def _certified(name: str) -> Scenario:
     )
 
 
+# --- invariants and claims
+
+
+def invariants() -> dict[str, Invariant]:
+    """Every one there is, claims included."""
+    found: dict[str, Invariant] = {**entries.declared(INVARIANTS, Invariant)}
+    return dict(sorted({**found, **entries.declared(CLAIMS, Claim)}.items()))
+
+
 def invariant(name: str) -> Invariant:
-    return _find(INVARIANTS, name, Invariant)
+    known = invariants()
+    return known[name] if name in known else _by_reference("invariant", name, Invariant, known)
 
 
-def invariants_of(scenario: Scenario) -> list[Invariant]:
-    return [invariant(name) for name in scenario.invariants]
+def claims(subject: Subject | None = None) -> dict[str, Claim]:
+    """What a certificate examines, in the order of its rows."""
+    every = entries.declared(CLAIMS, Claim)
+    return {name: claim for name, claim in every.items() if subject in (None, claim.subject)}
+
+
+def _by_reference(what: str, name: str, kind: type[T], known: dict[str, T]) -> T:
+    if ":" not in name:
+        raise UnknownName(unknown(what, name, known))
+    found = entries.load_reference(name)
+    if not isinstance(found, kind):
+        raise UnknownName(f"{name} is a {type(found).__name__}, not a {kind.__name__}")
+    return found
+
+
+# --- what a scenario offers
 
 
 def mutant(scenario: Scenario, name: str, store: str | None = None) -> Mutant:
@@ -117,57 +156,16 @@ def store(scenario: Scenario, name: str | None) -> str | None:
     if name is None:
         return scenario.stores[0] if scenario.stores else None
     if name not in scenario.stores:
-        raise UnknownName(unknown(f"store of {scenario.name}", name, list(scenario.stores)))
+        raise UnknownName(unknown(f"store of {scenario.name}", name, scenario.stores))
     return name
 
 
-def check_agents(found: Scenario, seed: int, agents: int) -> None:
+def _check_agents(found: Scenario, seed: int, agents: int) -> None:
     """Raises unless the scenario can have that many."""
-    if found.crowd is None:
-        able = ", ".join(name for name in names(SCENARIOS) if scenario(name).crowd)
+    if found.workload_for is None:
+        able = ", ".join(name for name, each in scenarios().items() if each.workload_for)
         raise UnknownName(f"{found.name} takes no --agents; what does: {able or 'nothing'}")
     try:
-        found.crowd(seed, agents)
+        found.workload_for(seed, agents)
     except ValueError as error:
         raise UnknownName(f"{found.name}: {error}") from None
-
-
-def resolved(settings: Settings) -> Settings:
-    """The same, with every name known and every default said; UnknownName if one is not there."""
-    found = scenario(settings.scenario)
-    invariants_of(found)
-    chosen = store(found, settings.store)
-    if settings.mutant:
-        mutant(found, settings.mutant, chosen)
-    if settings.agents is not None:
-        check_agents(found, settings.seed, settings.agents)
-    if settings.bias and not settings.fuzzes:
-        raise UnknownName("--bias is for a fuzz: --plan sample --agents N, with --fault kill or disk")
-    return msgspec.structs.replace(settings, store=chosen)
-
-
-def unknown(what: str, name: str, known: list[str]) -> str:
-    """`no scenario 'paymens': did you mean 'payments'? (there are: ...)`"""
-    close = difflib.get_close_matches(name, known, 1)
-    guess = f": did you mean {close[0]!r}?" if close else ""
-    return f"no {what} {name!r}{guess} (there are: {', '.join(known) or 'none'})"
-
-
-def _find(group: str, name: str, kind: type[T]) -> T:
-    entry = next((entry for entry in entry_points(group=group) if entry.name == name), None)
-    if entry is None and ":" not in name:
-        raise UnknownName(unknown(kind.__name__.lower(), name, names(group)))
-    found = _load(entry.value if entry else name)
-    if not isinstance(found, kind):
-        raise UnknownName(f"{name} is a {type(found).__name__}, not a {kind.__name__}")
-    return found
-
-
-def _load(reference: str) -> object:
-    place = reference.rpartition(":")[0]
-    if place.endswith(".py") and not Path(place).exists():
-        raise UnknownName(f"no file {place!r}")
-    try:
-        return load(reference)
-    except Exception as error:
-        raise CannotLoad(f"{reference}: {type(error).__name__}: {error}") from error

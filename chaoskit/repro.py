@@ -1,4 +1,4 @@
-"""Repro tokens: one printable word from which a failure is met again.
+"""Repro tokens: one printable word from which a failure is reproduced.
 
     ck1-<base64url of: CRC-32, then msgpack of Repro, deflated>
 
@@ -15,6 +15,7 @@ import zlib
 import msgspec
 
 from chaoskit import __version__
+from chaoskit.faults.kind import decode_hook
 from chaoskit.model import Repro
 
 PREFIX = "ck1-"
@@ -43,8 +44,8 @@ def decode(token: str) -> Repro:
             f"pip install chaoskit=={version} to replay it"
         )
     try:
-        return msgspec.msgpack.decode(body, type=Repro)
-    except msgspec.DecodeError as error:
+        return msgspec.msgpack.decode(body, type=Repro, dec_hook=decode_hook)
+    except (msgspec.DecodeError, ValueError) as error:
         raise BadToken(f"the token does not hold a schedule: {error}") from None
 
 

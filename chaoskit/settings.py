@@ -7,13 +7,17 @@ from typing import Literal
 
 import msgspec
 
-from chaoskit.model import Kill, Profile, Repro
+from chaoskit.disk.recipe import Profile
+from chaoskit.faults.kind import FaultKind, kind
+from chaoskit.faults.power import MOST_STATES
+from chaoskit.model import Repro
 
 SAMPLE_RUNS = 100
-POWER_STATES = 1000
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """As asked for. `registry.resolve` checks the names and fills in what depends on the scenario."""
+
     scenario: str
     seed: int = 0
     faults: tuple[str, ...] = ("kill",)
@@ -30,19 +34,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     mutant: str | None = None
     cold: bool = False
     deadline: float | None = None
-    shard: tuple[int, int] = (0, 1)  # this one of so many equal parts of the schedules
+    shard: tuple[int, int] = (0, 1)  # this one of so many parts; together they are the whole campaign
     keep: str | None = None  # where runs that did not hold are saved
+
+    @property
+    def kinds(self) -> tuple[FaultKind, ...]:
+        return tuple(map(kind, self.faults))
 
     @property
     def watches_disk(self) -> bool:
         """Whether points are operations on the disk; one campaign has either these or names."""
-        return self.points == "syscalls" or bool({"power", "disk"} & set(self.faults))
+        return self.points == "syscalls" or any(kind.watches_disk for kind in self.kinds)
+
+    @property
+    def rebuilds(self) -> bool:
+        """Whether crash states are rebuilt from a recording, by all the faults asked for."""
+        return all(kind.rebuilt for kind in self.kinds)
 
     @property
     def fuzzes(self) -> bool:
-        """Whether every few runs have a fresh workload; a loss of power has one for all its states."""
-        drawn = self.plan == "sample" and self.agents is not None
-        return drawn and self.faults != ("power",)
+        """Whether every few runs have a fresh workload; rebuilt states all come from one."""
+        return self.plan == "sample" and self.agents is not None and not self.rebuilds
 
     @property
     def sample_runs(self) -> int:
@@ -56,10 +68,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def power_states(self) -> int:
-        return self.runs or POWER_STATES
+        return self.runs or MOST_STATES
 
-    def words(self) -> str:
-        """The options of the command line that say the same."""
+    def command_line(self) -> str:
+        """The options of the command line that ask for the same."""
         words = [
             self.scenario,
             "--fault",
@@ -68,41 +80,39 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             self.points,
             "--plan",
             self.plan,
-            "--seed",
-            str(self.seed),
-            "--jobs",
-            str(self.jobs),
         ]
-        if "power" in self.faults:
-            words += ["--profile", self.profile]
-        if self.agents is not None:
-            words += ["--agents", str(self.agents)]
-        if self.fuzzes:
-            words += ["--bias", self.bias or "rare"]
-            words += ["--runs", str(self.fuzz_runs)] if self.fuzz_runs is not None else []
-        elif self.plan == "sample":
-            words += ["--runs", str(self.sample_runs)]
-        elif "power" in self.faults:
-            words += ["--runs", str(self.power_states)]
-        if self.seconds is not None:
-            words += ["--for", f"{self.seconds:g}s"]
-        if self.until_violation:
-            words.append("--until-violation")
-        if self.store:
-            words += ["--store", self.store]
-        if self.mutant:
-            words += ["--mutant", self.mutant]
-        if self.cold:
-            words.append("--cold")
-        if self.deadline is not None:
-            words += ["--deadline", f"{self.deadline:g}"]
+        words += ["--seed", str(self.seed), "--jobs", str(self.jobs)]
+        power = any(kind.rebuilt for kind in self.kinds)
+        options = {
+            "--profile": self.profile if power else None,
+            "--agents": self.agents,
+            "--bias": (self.bias or "rare") if self.fuzzes else None,
+            "--runs": self._runs_in_force(power),
+            "--for": f"{self.seconds:g}s" if self.seconds is not None else None,
+            "--until-violation": self.until_violation,
+            "--store": self.store,
+            "--mutant": self.mutant,
+            "--cold": self.cold,
+            "--deadline": f"{self.deadline:g}" if self.deadline is not None else None,
+        }
+        for option, value in options.items():
+            if value is True:
+                words.append(option)
+            elif value not in (None, False):
+                words += [option, str(value)]
         return shlex.join(words)
+
+    def _runs_in_force(self, power: bool) -> int | None:
+        if self.fuzzes:
+            return self.fuzz_runs
+        if self.plan == "sample":
+            return self.sample_runs
+        return self.power_states if power else None
 
 
 def settings_of(wanted: Repro, *, cold: bool = False) -> Settings:
     """What a replay needs; the disk is watched only where these faults strike it."""
-    faults = wanted.schedule.faults
-    named = all(isinstance(fault, Kill) and fault.point.op is None for fault in faults)
+    named = all(fault.point.op is None for fault in wanted.schedule.faults)
     return Settings(
         scenario=wanted.scenario,
         seed=wanted.seed,

@@ -1,4 +1,4 @@
-"""The story of a run, in a few lines that a person can follow. Pure: History -> text.
+"""The story of a run, in a few lines that a person can follow. Pure: events -> text.
 
 Per life: what was acknowledged, what was done to the World, how it ended, what was found.
 """
@@ -7,45 +7,37 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from chaoskit.model import (
-    Ack,
-    Born,
-    Crashed,
-    Effect,
-    Ended,
-    Event,
-    Fail,
-    History,
-    Invoke,
-    Ok,
-    Probe,
-    Struck,
-    select,
-)
+from chaoskit.model import Ack, Born, Crashed, Effect, Ended, Event, Fail, Invoke, Ok, Probe, Struck, select
 
 WIDTH = 88
 
 
-def tell(history: History) -> tuple[str, ...]:
-    lives = [event.life for event in history.of(Born)]
+def tell(events: Sequence[Event]) -> tuple[str, ...]:
+    lives = [event.life for event in select(events, Born)]
     lines = []
     for life in lives:
         lines.append(f"life {life}: " + ("starts" if life == 0 else "starts again and recovers"))
-        lines += [f"  {line}" for line in _life([e for e in history.events if e.life == life])]
+        lines += [f"  {line}" for line in _life([e for e in events if e.life == life])]
     return tuple(lines)
 
 
-def operations(history: History) -> tuple[str, ...]:
-    """What was asked, in order, and what came of it; with the crashes in their places."""
+def until_last_crash(events: Sequence[Event]) -> Sequence[Event]:
+    """Up to the last crash: the life after it does the same again."""
+    crashes = [number for number, event in enumerate(events, 1) if isinstance(event, Crashed | Struck)]
+    return events[: crashes[-1]] if crashes else events
+
+
+def operations(events: Sequence[Event]) -> tuple[str, ...]:
+    """What was asked, in order, and how it was answered; with the crashes in their places."""
     answers: dict[tuple[int, int], str] = {}
-    for event in history.events:
+    for event in events:
         if isinstance(event, Ok | Fail):
             answers[event.life, event.op] = event.error if isinstance(event, Fail) else "ok"
     lines = []
-    for event in history.events:
+    for event in events:
         if isinstance(event, Invoke):
             answer = answers.get((event.life, event.op), "not answered")
             lines.append(_short(f"life {event.life}: {event.name} {_facts(event.args)}: {answer}"))

@@ -1,50 +1,34 @@
 """Certificate: what is known about a target, claim by claim and tier by tier, with what was covered.
 
-Plain data and its JSON (schema 1, docs/certificate.md; fields are only added). A cell that nobody looked
-at is NOT_MEASURED; a run that covered nothing gives no certificate but UNKNOWN.
+Plain data and its JSON (schema 1, docs/certificate.md; fields are only added).
+
+One rule decides cell, headline, exit code, badge and JUnit alike: **a finding counts if it breaks a
+promise**. What the library does not promise is a hazard: shown, and counted only by `--fail-on hazard`.
+An adapter that declares no promises at all is held to the claims that persistence is for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from chaoskit.adapter import Promise
+from chaoskit import registry
+from chaoskit.adapter import Adapter, Promise
 from chaoskit.model import Verdict
+from chaoskit.search.result import Coverage
+from chaoskit.search.tiers import is_of_power, tiers as known_tiers
 
 SCHEMA = 1
-# Kill, kill in mid-write, power, full disk; crash while the store is made, and while it recovers; a
-# paused process that comes back.
-TIERS = ("process", "torn", "power-ext4", "power-posix", "disk-full", "first-start", "recovery", "zombie")
-# What "Resume Means Resume" (arXiv 2608.03836) calls it.
-PROPERTIES = {
-    "prefix continuation": ("prefix", "durable", "resumes"),
-    "effect exactly-once": ("effects-kept", "effects-once", "surfaced"),
-    "fork determinism": ("fork",),
-    "checkpoint validity": ("valid", "loadable", "atomic"),
-    "consume-once": ("consume-once",),
-    "recovery determinism": ("same-answer", "continues"),
-}
-
-# What no store and no framework does by itself: there a finding counts against it only if it promises
-# otherwise. Everything else is what persistence is for.
-EXTRAS = frozenset({"fenced", "idempotent", "model-once", "effects-once", "surfaced", "consume-once", "fork"})
-
-# What is said of going on after a crash is said of work that had begun: a target that cannot be started
-# any more after a first start that went wrong has broken no such promise, bad as that is.
-NEVER_PROMISED = frozenset({("resumes", "never-starts")})
-
-
-class Coverage(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done in one tier."""
-
-    states: int = 0  # crashes that were recovered from and judged
-    confirmed: int = 0  # of these, also run into for real
-    missed: int = 0  # planned, and did not happen
-    complete: bool = False  # every one there is, not a sample
+UNDISTURBED = "undisturbed"  # where a violation without any fault stands: no tier, and yet it counts
+Sign = Literal["VIOLATED", "unknown", "hazard", "holds", "-"]
+FailOn = Literal["promise", "hazard"]
+BY_DEFAULT = Promise(
+    "what was acknowledged survives the end of the process",
+    "the adapter declares no promises, so it is held to what persistence is for",
+)
 
 
 class CertifiedFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +73,9 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tiers(self) -> list[str]:
-        return [tier for tier in TIERS if tier in self.coverage]
+        """Those that were asked for, in the order of the columns; those of another release last."""
+        known = [tier for tier in known_tiers() if tier in self.coverage]
+        return [*known, *(tier for tier in self.coverage if tier not in known)]
 
     @property
     def broken(self) -> list[CertifiedFinding]:
@@ -103,18 +89,17 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     def cell(self, claim: str, tier: str) -> Verdict:
         return self.claims.get(claim, {}).get(tier, Verdict.NOT_MEASURED)
 
-    def sign(self, claim: str, tier: str) -> str:
+    def sign(self, claim: str, tier: str) -> Sign:
         """The cell in a word: what is not promised is a hazard, not a violation."""
         verdict = self.cell(claim, tier)
-        if verdict is Verdict.VIOLATED and not self._breaks_a_promise(claim, tier):
-            return "hazard"
-        words = {Verdict.HOLDS: "holds", Verdict.UNKNOWN: "unknown", Verdict.NOT_MEASURED: "-"}
-        return words.get(verdict, "VIOLATED")
+        if verdict is Verdict.VIOLATED:
+            return "VIOLATED" if self._breaks_a_promise(claim, tier) else "hazard"
+        signs: dict[Verdict, Sign] = {Verdict.HOLDS: "holds", Verdict.UNKNOWN: "unknown"}
+        return signs.get(verdict, "-")
 
     def _breaks_a_promise(self, claim: str, tier: str) -> bool:
         found = [f for f in self.findings if (f.claim, f.tier) == (claim, tier)]
-        promise = self.promises.get(claim)
-        return any(f.promise for f in found) if found else bool(promise and promise.covers(tier))
+        return any(f.promise for f in found) if found else covers(self.promises.get(claim), tier)
 
     def measured(self) -> dict[str, dict[str, Verdict]]:
         """The claims that were examined at all."""
@@ -124,38 +109,76 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
             if Verdict.merge(tiers.values()) is not Verdict.NOT_MEASURED
         }
 
+    def fails(self, fail_on: FailOn = "promise") -> bool:
+        """Whether a violation counts, given what shall count."""
+        counted = {"VIOLATED"} if fail_on == "promise" else {"VIOLATED", "hazard"}
+        return any(sign in counted for sign in self._signs())
+
+    def _signs(self) -> Iterator[Sign]:
+        for claim in self.claims:
+            for tier in (*self.tiers, UNDISTURBED):
+                yield self.sign(claim, tier)
+
+    def decide(self) -> Verdict:
+        """The verdict, by the one rule. UNKNOWN where nothing was measured or something stayed open."""
+        if self.fails():
+            return Verdict.VIOLATED
+        nothing_ran = not any(part.states for part in self.coverage.values())
+        # A target that promises nothing has kept every promise, and lost data all the same.
+        says_nothing = not self.promises and self.fails("hazard")
+        if self.unknown or nothing_ran or says_nothing or not self.measured():
+            return Verdict.UNKNOWN
+        return Verdict.UNKNOWN if "unknown" in self._signs() else Verdict.HOLDS
+
     def headline(self) -> str:
-        """In one line, for a badge or a table."""
-        parts = []
-        if self.verdict is Verdict.HOLDS:
-            parts.append(f"holds ({len(self.measured())} claims, {len(self.tiers)} tiers)")
-        elif self.verdict is not Verdict.VIOLATED:
-            parts.append("unknown")
-        if self.broken:
-            parts.append(f"breaks {', '.join(_names(self.broken))}")
+        """In one line, for a table or the end of the output; it begins with the verdict."""
+        parts = [self._about_promises()]
         if self.hazards:
-            parts.append(f"hazards: {', '.join(_names(self.hazards))}")
+            names = _names(self.hazards)
+            parts.append(f"{len(names)} hazard{'s' * (len(names) != 1)}: {', '.join(names)}")
         return "; ".join(parts)
+
+    def _about_promises(self) -> str:
+        count = len(self.promises)
+        promises = f"{count} promise{'s' * (count != 1)}"
+        if self.verdict is Verdict.VIOLATED:
+            names = _names(self.broken)
+            return f"VIOLATED: breaks {', '.join(names)} ({len(names)} of its {promises})"
+        unmeasured = sorted(self.promises.keys() - self.measured().keys())
+        missing = f" ({', '.join(unmeasured)} not measured)" if unmeasured else ""
+        if self.verdict is Verdict.HOLDS:
+            if not count:
+                return "HOLDS: promises nothing, and no claim that was examined is violated"
+            return f"HOLDS its {promises}{missing}"
+        reason = "it promises nothing" if not count else "see the reasons"
+        return f"UNKNOWN: {reason}{missing}"
+
+
+def covers(promise: Promise | None, tier: str) -> bool:
+    """Documentation that speaks of crashes, restarts or failures does not speak of power."""
+    return promise is not None and (promise.power or not is_of_power(tier))
+
+
+def promises_of(adapter: Adapter) -> dict[str, Promise]:
+    """What the adapter declares; one that declares nothing is held to what persistence is for."""
+    if adapter.promises is not None:
+        return dict(adapter.promises)
+    claims = registry.claims(adapter.subject).values()
+    return {claim.name: BY_DEFAULT for claim in claims if claim.basic}
+
+
+def properties_of(claims: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Which claims stand for which property of "Resume Means Resume"."""
+    found: dict[str, tuple[str, ...]] = {}
+    for claim in registry.claims().values():
+        if claim.aspect:
+            here = (claim.name,) if claim.name in claims else ()
+            found[claim.aspect] = (*found.get(claim.aspect, ()), *here)
+    return found
 
 
 def _names(findings: list[CertifiedFinding]) -> list[str]:
     return sorted({finding.claim for finding in findings})
-
-
-def verdict_of(
-    claims: dict[str, dict[str, Verdict]],
-    promised: Iterable[str],
-    coverage: dict[str, Coverage],
-    unknown: tuple[str, ...],
-) -> Verdict:
-    """Of everything that counts; UNKNOWN where nothing was measured, or where something stayed open."""
-    counts = [claim for claim in claims if claim not in EXTRAS or claim in promised]
-    every = [verdict for claim in counts for verdict in claims[claim].values()]
-    found = Verdict.merge(every)
-    empty = not any(part.states for part in coverage.values())
-    if found is Verdict.NOT_MEASURED or (found is Verdict.HOLDS and (unknown or empty)):
-        return Verdict.UNKNOWN
-    return found
 
 
 def encode(certificate: Certificate) -> str:
@@ -163,7 +186,7 @@ def encode(certificate: Certificate) -> str:
 
 
 def load(path: Path) -> Certificate:
-    """Raises ValueError with one clear line."""
+    """Raises ValueError with one clear line. The verdict is decided by the rule of this release."""
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Certificate)
     except OSError as error:
@@ -172,7 +195,7 @@ def load(path: Path) -> Certificate:
         raise ValueError(f"{path} is not a certificate: {error}") from None
     if found.schema != SCHEMA:
         raise ValueError(f"{path} has schema {found.schema}, and this release reads {SCHEMA}")
-    return found
+    return msgspec.structs.replace(found, verdict=found.decide())
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -180,23 +203,25 @@ class Change(msgspec.Struct, frozen=True):
 
     claim: str
     tier: str
-    before: Verdict
-    after: Verdict
+    before: Sign
+    after: Sign
 
     @property
-    def words(self) -> str:
-        if self.after is Verdict.HOLDS and self.before is Verdict.VIOLATED:
-            return "mended"
-        if self.after is Verdict.VIOLATED:
-            return "broken" if self.before is Verdict.HOLDS else "found"
+    def summary(self) -> str:
+        if self.after == "holds" and self.before in ("VIOLATED", "hazard"):
+            return "fixed"
+        if self.after in ("VIOLATED", "hazard"):
+            return "broken" if self.before == "holds" else "found"
         return "changed"
+
+    def fails(self, fail_on: FailOn) -> bool:
+        return self.after == "VIOLATED" or (fail_on == "hazard" and self.after == "hazard")
 
 
 def compare(before: Certificate, after: Certificate) -> Iterator[Change]:
     claims = dict.fromkeys([*before.claims, *after.claims])
-    tiers = [tier for tier in TIERS if tier in {*before.coverage, *after.coverage}]
     for claim in claims:
-        for tier in tiers:
-            old, new = before.cell(claim, tier), after.cell(claim, tier)
-            if old is not new:
+        for tier in dict.fromkeys([*before.tiers, *after.tiers]):
+            old, new = before.sign(claim, tier), after.sign(claim, tier)
+            if old != new:
                 yield Change(claim, tier, old, new)

@@ -1,84 +1,83 @@
-"""The commands about certificates: certify, compare, scoreboard. Words into calls, no more."""
+"""The commands about certificates: certify, compare, scoreboard."""
 
 from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import rich_click as click
-from rich.table import Table
-from rich.text import Text
 
 from chaoskit import registry
 from chaoskit.certify import certificate as certificates
-from chaoskit.certify.certificate import TIERS, Certificate, CertifiedFinding
-from chaoskit.certify.certification import POWER_STATES, Wanted, certify as examine
-from chaoskit.cli.options import EXIT, Duration, Seed, check_disk
-from chaoskit.model import Verdict
+from chaoskit.certify.certificate import Certificate, FailOn
+from chaoskit.certify.certification import certify as examine, settings_for
+from chaoskit.cli.options import EXIT, VIOLATED, Duration, Seed, Tiers, check_disk, write_text
+from chaoskit.entries import CannotLoad
+from chaoskit.faults.power import MOST_STATES
 from chaoskit.run.environment import NoEnvironment
 from chaoskit.search.rig import CannotTest
+from chaoskit.search.tiers import default_tiers, tiers
+from chaoskit.settings import Settings
 from chaoskit.show import pages
-from chaoskit.show.terminal import STYLE, Terminal
+from chaoskit.show.certificates import show
+from chaoskit.show.formats import FORMATS
+from chaoskit.show.terminal import Terminal
 
 Command = Callable[..., None]
-SIGNS = {"holds": "green", "VIOLATED": "bold red", "hazard": "yellow", "unknown": "bold yellow"}
-
-
-class Tiers(click.ParamType[tuple[str, ...]]):
-    name = "LIST"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        if isinstance(value, tuple):
-            return value
-        wanted = value.split(",")
-        for tier in wanted:
-            if tier not in TIERS:
-                self.fail(registry.unknown("tier", tier, list(TIERS)), param, ctx)
-        return tuple(tier for tier in TIERS if tier in wanted)
-
-
-OPTIONS = (
-    click.option(
-        "--tiers",
-        type=Tiers(),
-        default=",".join(TIERS),
-        show_default="all",
-        help=f"Some of: {', '.join(TIERS)}.",
-    ),
-    click.option("--seed", type=Seed(), default="0", show_default=True, help="Decides everything."),
-    click.option(
-        "--runs",
-        "states",
-        type=click.IntRange(min=1),
-        default=POWER_STATES,
-        show_default=True,
-        help="States of a loss of power, per profile.",
-    ),
-    click.option("--for", "seconds", type=Duration(), help="Stop after this time; says so."),
-    click.option(
-        "--jobs",
-        type=click.IntRange(min=1),
-        default=len(os.sched_getaffinity(0)),
-        show_default="all cores",
-        help="Crashes at the same time.",
-    ),
-)
 
 
 def _options(command: Command) -> Command:
-    for option in reversed(OPTIONS):
+    """What certify and scoreboard have in common."""
+    options = (
+        click.option(
+            "--tiers",
+            "wanted",
+            type=Tiers(),
+            default=",".join(default_tiers()),
+            show_default=f"all but {', '.join(set(tiers()) - set(default_tiers()))}",
+            help=f"Some of: {', '.join(tiers())} (`chaoskit list tiers`).",
+        ),
+        click.option("--seed", type=Seed(), default="0", show_default=True, help="Decides everything."),
+        click.option(
+            "--runs",
+            type=click.IntRange(min=1),
+            default=MOST_STATES,
+            show_default=True,
+            help="States of a loss of power, per profile.",
+        ),
+        click.option(
+            "--for", "seconds", type=Duration(), help="Time limit; unfinished tiers are marked incomplete."
+        ),
+        click.option(
+            "--jobs",
+            type=click.IntRange(min=1),
+            default=len(os.sched_getaffinity(0)),
+            show_default="all cores",
+            help="Number of worker processes.",
+        ),
+    )
+    for option in reversed(options):
         command = option(command)
     return command
 
 
-def _file(name: str, words: str) -> Callable[[Command], Command]:
-    return click.option(f"--{name}", type=click.Path(path_type=Path), metavar="FILE", help=words)
+def _formats(command: Command) -> Command:
+    for each in reversed(FORMATS):
+        path = click.Path(path_type=Path)
+        command = click.option(f"--{each.name}", type=path, metavar="FILE", help=each.summary)(command)
+    return command
+
+
+_fail_on = click.option(
+    "--fail-on",
+    type=click.Choice(["promise", "hazard"]),
+    default="promise",
+    show_default=True,
+    help="What makes the exit code 1: a broken **promise** only, or any **hazard** too.",
+)
 
 
 @click.command()
@@ -91,19 +90,15 @@ def _file(name: str, words: str) -> Callable[[Command], Command]:
     help="Another version of what the adapter requires, e.g. langgraph-checkpoint-sqlite==3.0.0.",
 )
 @_options
+@_fail_on
 @click.option("--json", "json_file", metavar="FILE|-", help="The certificate; - is standard output.")
-@_file("markdown", "As Markdown.")
-@_file("html", "As one self-contained page.")
-@_file("badge", "A badge: FILE.svg, else the JSON that shields.io reads from an address.")
-@_file("junit", "A test case per claim and tier.")
+@_formats
 def certify(
     target: str,
     instead: tuple[str, ...],
+    wanted: tuple[str, ...],
+    fail_on: FailOn,
     json_file: str | None,
-    markdown: Path | None,
-    html: Path | None,
-    badge: Path | None,
-    junit: Path | None,
     **options: Any,
 ) -> None:
     """Crash somebody else's checkpointer or agent in every way, and print its certificate.
@@ -111,45 +106,48 @@ def certify(
     TARGET is a known name (`chaoskit list targets`), `module:Class` or `file.py:Class` of an adapter
     (docs/adapters.md). What it needs is installed into an environment of its own, once.
 
-    Exit codes: 0 holds, 1 a violation, 2 wrong use, 3 unknown.
+    The verdict is about what the library promises; what it does not promise is listed as a hazard.
+
+    Exit codes: 0 every promise holds, 1 a broken promise (or a hazard, with --fail-on hazard), 2 wrong use,
+    3 unknown.
     """
     check_disk()
+    files = {each: options.pop(each.name) for each in FORMATS}
     terminal = Terminal(to_stderr=json_file == "-")
     name = f"{target}@{','.join(instead)}" if instead else target
-    made = _examined(Wanted(target=name, **options), terminal)
-    _show(made, terminal)
-    writers = {markdown: pages.markdown, html: pages.html, junit: pages.junit}
-    if badge:
-        writers[badge] = pages.badge_svg if badge.suffix == ".svg" else pages.badge_json
-    for path, render in writers.items():
+    made = _examined(settings_for(name, **options), wanted, terminal)
+    show(made, terminal)
+    for each, path in files.items():
         if path:
-            _write(path, render(made))
+            write_text(path, each.render(made, path))
     if json_file == "-":
         sys.stdout.write(certificates.encode(made))
     elif json_file:
-        _write(Path(json_file), certificates.encode(made))
-    if made.findings:
-        _plain(terminal, f"reproduce: chaoskit replay {made.findings[0].repro}")
-    sys.exit(EXIT[made.verdict])
+        write_text(Path(json_file), certificates.encode(made))
+    counted = [*made.broken, *made.hazards]
+    if counted:
+        terminal.plain(f"reproduce: chaoskit replay {counted[0].repro}")
+    sys.exit(VIOLATED if made.fails(fail_on) else EXIT[made.verdict])
 
 
 @click.command()
 @click.argument("before", type=click.Path(path_type=Path), metavar="A.json")
 @click.argument("after", type=click.Path(path_type=Path), metavar="B.json")
-def compare(before: Path, after: Path) -> None:
+@_fail_on
+def compare(before: Path, after: Path, fail_on: FailOn) -> None:
     """Show what changed between two certificates.
 
-    Exit code 1 when something that held is broken, or a violation is new.
+    Exit code 1 when a promise that held is broken, or a broken one is new (--fail-on hazard: hazards too).
     """
     old, new = certificates.load(before), certificates.load(after)
     click.echo(f"{_identity(old)}  ->  {_identity(new)}")
     changes = list(certificates.compare(old, new))
     for change in changes:
         cell = f"{change.claim} [{change.tier}]"
-        click.echo(f"{change.words:<8} {cell:<28} {change.before.value} -> {change.after.value}")
+        click.echo(f"{change.summary:<8} {cell:<28} {change.before} -> {change.after}")
     if not changes:
         click.echo("no verdict changed")
-    sys.exit(1 if any(c.after is Verdict.VIOLATED for c in changes) else 0)
+    sys.exit(VIOLATED if any(change.fails(fail_on) for change in changes) else 0)
 
 
 @click.command()
@@ -164,101 +162,57 @@ def compare(before: Path, after: Path) -> None:
     help="Where the table (README.md, index.html) and one certificate per target are written.",
 )
 @click.option("--render", is_flag=True, help="Only make the tables again, from the certificates there.")
-def scoreboard(targets: tuple[str, ...], directory: Path, render: bool, **options: Any) -> None:
+def scoreboard(
+    targets: tuple[str, ...], wanted: tuple[str, ...], directory: Path, render: bool, **options: Any
+) -> None:
     """Certify every known target (or TARGETS), and write one table: Markdown, JSON, HTML.
 
     A target whose packages cannot be had keeps the certificate it has, and is named at the end.
     """
-    check_disk()
     terminal = Terminal()
     directory.mkdir(parents=True, exist_ok=True)
     left_out = []
-    for name in () if render else targets or sorted(registry.targets()):
-        try:
-            made = _examined(Wanted(target=name, **options), terminal)
-        except (CannotTest, NoEnvironment, registry.CannotLoad) as error:
-            left_out.append(f"{name}: {error}")
-            continue
-        _write(directory / f"{name}.json", certificates.encode(made))
-        _plain(terminal, f"{name}: {made.headline()} ({made.seconds:.0f} s)")
+    if not render:
+        check_disk()
+        left_out = _certify_all(targets or tuple(registry.targets()), wanted, directory, terminal, options)
     known = [certificates.load(path) for path in sorted(directory.glob("*.json"))]
     if not known:
         raise ValueError(f"no certificate in {directory}: nothing to show")
-    _write(directory / "README.md", pages.scoreboard_markdown(known))
-    _write(directory / "index.html", pages.scoreboard_html(known))
-    for words in left_out:
-        _plain(terminal, f"left out: {words}")
-    _plain(terminal, f"{len(known)} certificates: {directory / 'README.md'}")
+    write_text(directory / "README.md", pages.scoreboard_markdown(known))
+    write_text(directory / "index.html", pages.scoreboard_html(known))
+    for reason in left_out:
+        terminal.plain(f"left out: {reason}")
+    terminal.plain(f"{len(known)} certificates: {directory / 'README.md'}")
 
 
-def _examined(wanted: Wanted, terminal: Terminal) -> Certificate:
-    words = f"chaoskit certify {wanted.target} --tiers {','.join(wanted.tiers)} --seed {wanted.seed}"
-    _plain(terminal, f"{words} --runs {wanted.states} --jobs {wanted.jobs}")
-    if terminal.console.is_terminal:
-        with terminal.console.status(wanted.target) as status:
-            return examine(wanted, status.update)
-    return examine(wanted, _now_and_then(terminal))
+def _certify_all(
+    names: tuple[str, ...],
+    wanted: tuple[str, ...],
+    directory: Path,
+    terminal: Terminal,
+    options: dict[str, Any],
+) -> list[str]:
+    """Writes one certificate after the other; returns which targets could not be certified, and why."""
+    left_out = []
+    for name in names:
+        try:
+            made = _examined(settings_for(name, **options), wanted, terminal)
+        except (CannotTest, NoEnvironment, CannotLoad) as error:
+            left_out.append(f"{name}: {error}")
+            continue
+        write_text(directory / f"{name}.json", certificates.encode(made))
+        terminal.plain(f"{name}: {made.headline()} ({made.seconds:.0f} s)")
+    return left_out
 
 
-def _now_and_then(terminal: Terminal) -> Callable[[str], None]:
-    """Where nobody watches: a line every ten seconds."""
-    last = time.monotonic()
-
-    def say(words: str) -> None:
-        nonlocal last
-        if time.monotonic() - last > 10 or words.startswith("making"):
-            last = time.monotonic()
-            _plain(terminal, words)
-
-    return say
-
-
-def _show(c: Certificate, terminal: Terminal) -> None:
-    table = Table("claim", *c.tiers, title=None)
-    for claim in c.claims:
-        signs = [c.sign(claim, tier) for tier in c.tiers]
-        table.add_row(claim, *(Text(sign, SIGNS.get(sign, "dim")) for sign in signs))
-    covered = [f"{c.coverage[t].states}{' (all)' * c.coverage[t].complete}" for t in c.tiers]
-    table.add_section()
-    table.add_row("crashes", *covered, style="dim")
-    terminal.console.print(table)
-    for finding in c.findings:
-        _show_finding(finding, terminal)
-    for doubt in c.unknown:
-        _plain(terminal, f"unknown: {doubt}")
-    if c.suite:
-        _plain(terminal, f"- beside it, {c.suite['name']}: {c.suite['verdict']}")
-    for line in pages.facts(c):
-        _plain(terminal, line)
-    words = Text.assemble("\nverdict: ", (c.verdict.value, STYLE[c.verdict]), f"   {c.headline()}")
-    terminal.console.print(words, soft_wrap=True)
-
-
-def _show_finding(finding: CertifiedFinding, terminal: Terminal) -> None:
-    kind = "promise broken" if finding.promise else "hazard"
-    title = (f"{finding.claim}/{finding.kind}", "bold red" if finding.promise else "yellow")
-    terminal.console.print(Text.assemble("\n", title, f" [{finding.tier}] {kind}"))
-    _plain(terminal, f"  {finding.message}")
-    if finding.promise:
-        _plain(terminal, f"  promised: {finding.promise} ({finding.where})")
-    if finding.tier == "power-posix":
-        _plain(terminal, "  under posix alone this is a warning about file systems other than ext4")
-    for line in (*finding.story, *finding.hint):
-        terminal.console.print(f"    {line}", style="dim", soft_wrap=True, markup=False)
-    _plain(terminal, f"  chaoskit replay {finding.repro}")
-
-
-def _plain(terminal: Terminal, words: str) -> None:
-    terminal.console.print(words, soft_wrap=True, markup=False)
+def _examined(settings: Settings, wanted: tuple[str, ...], terminal: Terminal) -> Certificate:
+    target = settings.scenario.removeprefix(registry.TARGET)
+    options = f"--tiers {','.join(wanted)} --seed {settings.seed} --runs {settings.power_states}"
+    terminal.plain(f"chaoskit certify {target} {options} --jobs {settings.jobs}")
+    with terminal.progress(target) as progress:
+        return examine(settings, wanted, progress, terminal.plain)
 
 
 def _identity(c: Certificate) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in c.versions.items())
     return f"{c.target} ({versions}; {c.date})"
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text)
-    except OSError as error:
-        raise ValueError(f"cannot write {path}: {error.strerror}") from None

@@ -8,16 +8,19 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import msgspec
 import psutil
+import rich_click as click
 
 from chaoskit import registry
+from chaoskit.cli.options import NOTHING_KNOWN
 from chaoskit.disk import interposer
 from chaoskit.model import Schedule
 from chaoskit.run import environment
 from chaoskit.run.workspace import MEMORY, base_directory
+from chaoskit.search.rig import open_rig
+from chaoskit.settings import Settings
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -83,28 +86,19 @@ def _attempt(name: str, action: Callable[[], str], without_it: str) -> Check:
 
 
 def _load_all() -> str:
-    names = registry.names(registry.SCENARIOS)
+    names = list(registry.scenarios())
     for name in names:
-        registry.invariants_of(registry.scenario(name))
+        registry.resolve(Settings(scenario=name))
     return ", ".join(names)
 
 
 def _kill_one() -> str:
     """A real zygote, a real life of the first scenario, from start to end."""
-    from chaoskit.run.workspace import Workspace  # noqa: PLC0415
-    from chaoskit.search.rig import Bench  # noqa: PLC0415 - heavy, and only needed here
-    from chaoskit.settings import Settings  # noqa: PLC0415
-
-    with Workspace() as workspace:
-        bench = Bench(
-            Settings(scenario=registry.names(registry.SCENARIOS)[0]), workspace.path, workspace.session
-        )
-        try:
-            started = time.monotonic()
-            run, _ = bench.run(Schedule(), bench.workload())
-            took = time.monotonic() - started
-        finally:
-            bench.close()
+    resolved = registry.resolve(Settings(scenario=next(iter(registry.scenarios()))))
+    with open_rig(resolved) as (rig, _):
+        started = time.monotonic()
+        run, _ = rig.run(Schedule(), rig.workload())
+        took = time.monotonic() - started
     return f"one life in {took * 1000:.0f} ms, {len(run.traces[0])} firings of persist points"
 
 
@@ -114,13 +108,12 @@ def machine_is_fit(found: list[Check]) -> bool:
     return all(check.works for check in found if check.name not in dispensable)
 
 
-def state_directory(path: Path) -> Path:
-    """The directory for kept runs, made if need be; a clear error if that cannot be done."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        probe = path / ".writable"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise ValueError(f"cannot write to the state directory {path}: {error.strerror}") from None
-    return path
+@click.command()
+def doctor() -> None:
+    """Say what works on this machine, and what is missing for the rest."""
+    found = []
+    for check in checks():
+        found.append(check)
+        missing = "" if check.works else f"  -> {check.without_it}"
+        click.echo(f"{'ok ' if check.works else 'NO '} {check.name:<20} {check.detail}{missing}")
+    sys.exit(0 if machine_is_fit(found) else NOTHING_KNOWN)

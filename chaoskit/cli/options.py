@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import re
 import secrets
+import sys
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import rich_click as click
 
 from chaoskit.disk import interposer
+from chaoskit.entries import UnknownName, unknown
+from chaoskit.faults.kind import kinds
 from chaoskit.model import Verdict
+from chaoskit.search.tiers import chosen
 
-EXIT = {Verdict.HOLDS: 0, Verdict.VIOLATED: 1, Verdict.UNKNOWN: 3, Verdict.NOT_MEASURED: 3}
+VIOLATED, NOTHING_KNOWN = 1, 3
+EXIT = {
+    Verdict.HOLDS: 0,
+    Verdict.VIOLATED: VIOLATED,
+    Verdict.UNKNOWN: NOTHING_KNOWN,
+    Verdict.NOT_MEASURED: NOTHING_KNOWN,
+}
 
 
 def check_disk() -> None:
@@ -41,3 +53,59 @@ class Duration(click.ParamType[float]):
         if not match:
             self.fail(f"expected a time such as 60s, 10m or 2h, got {value!r}", param, ctx)
         return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+class Faults(click.ParamType[tuple[str, ...]]):
+    name = "LIST|all"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        wanted = list(kinds()) if value == "all" else value.split(",")
+        for name in wanted:
+            if name not in kinds():
+                self.fail(unknown("fault", name, sorted(kinds())), param, ctx)
+        return tuple(wanted)
+
+
+class Tiers(click.ParamType[tuple[str, ...]]):
+    name = "LIST"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            return chosen(value.split(","))
+        except UnknownName as error:
+            self.fail(str(error), param, ctx)
+
+
+def write_json(value: Any, target: str) -> None:
+    text = msgspec.json.format(msgspec.json.encode(value)).decode() + "\n"
+    if target == "-":
+        sys.stdout.write(text)
+    else:
+        write_text(Path(target), text)
+
+
+def write_text(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise ValueError(f"cannot write {path}: {error.strerror}") from None
+
+
+def state_directory(path: Path) -> Path:
+    """The directory for kept runs, made if need be; a clear error if that cannot be done."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ValueError(f"cannot write to the state directory {path}: {error.strerror}") from None
+    return path

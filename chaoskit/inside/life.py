@@ -2,15 +2,15 @@
 
 Protocol with the supervisor, one JSON object per line on an inherited stream socket:
 
-    <- the spec: what to run, where, with which fault
+    <- the spec (`protocol.LifeSpec`): what to run, where, with which fault
     -> {"type": "ack" | "probe" | "invoke" | "ok" | "fail", "life", "at", ...}    an event, as it is kept
     -> {"type": "call", "life", "at", "service", "action", "args", "key"}         answered by one line
     <- {"result": ...} | {"error": "..."}
-    -> {"type": "completed", "worn": bool} | {"type": "failed", "detail": traceback}
+    -> {"type": "completed", "reusable": bool} | {"type": "failed", "detail": traceback}
     <- the next spec, or end of file
 
-What was sent stays in the socket when the sender is killed, so nothing told is lost. A life to which
-nothing will be done may save its words and say them all at once.
+What was sent stays in the socket when the sender is killed, so no report is lost. A life that nothing
+will cut short may buffer its reports and send them all at once.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from chaoskit.inside.protocol import LifeSpec, decode
 
 
 class WorldRefused(Exception):
@@ -33,22 +35,22 @@ class Channel:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._lines = sock.makefile("rb")
-        self._saved: list[bytes] = []
-        self.patient = False  # whether words may wait until an answer is needed, or the end
+        self._pending: list[bytes] = []
+        self.buffered = False  # whether reports may wait until an answer is needed, or the end
 
-    def next_spec(self) -> dict[str, Any] | None:
+    def next_spec(self) -> LifeSpec | None:
         """What to do next; nothing when the supervisor has no more for this process."""
         line = self._lines.readline()
-        return json.loads(line) if line else None
+        return decode(line) if line else None
 
     def tell(self, message: dict[str, Any]) -> None:
-        self._saved.append(json.dumps(message).encode() + b"\n")
-        if not self.patient:
+        self._pending.append(json.dumps(message).encode() + b"\n")
+        if not self.buffered:
             self.flush()
 
     def flush(self) -> None:
-        self._sock.sendall(b"".join(self._saved))
-        self._saved.clear()
+        self._sock.sendall(b"".join(self._pending))
+        self._pending.clear()
 
     def ask(self, message: dict[str, Any]) -> Any:
         self.tell(message)
@@ -60,7 +62,7 @@ class Channel:
 
 
 def said_by(error: BaseException, directory: Path) -> str:
-    """Its words, the same wherever the state lives; a TimeoutError has none."""
+    """Its message, the same wherever the state lives; a TimeoutError has none."""
     return (str(error) or type(error).__name__).replace(str(directory), ".")
 
 
@@ -78,17 +80,17 @@ class Life:
     `workload` is the scenario's plain data; `seed` decides everything that is random; `store` is the
     kind of store to use, where the scenario offers a choice; `interrupted` are the arguments of the
     operations that the life before this one did not complete: what a client would try again.
-    A target that could not put its own process in order says so by `spoilt`: it gets no other life.
+    A target that leaves something behind in its process sets `tainted`: the process gets no other life.
     """
 
-    def __init__(self, spec: dict[str, Any], channel: Channel, position: Callable[[], int]) -> None:
-        self.directory = Path(spec["directory"])
-        self.number: int = spec["life"]
-        self.seed: int = spec["seed"]
-        self.store: str | None = spec["store"]
-        self.workload: Any = spec["workload"]
-        self.interrupted: list[dict[str, Any]] = spec["interrupted"]
-        self.spoilt = False
+    def __init__(self, spec: LifeSpec, channel: Channel, position: Callable[[], int]) -> None:
+        self.directory = Path(spec.directory)
+        self.number = spec.life
+        self.seed = spec.seed
+        self.store = spec.store
+        self.workload = spec.workload
+        self.interrupted = spec.interrupted
+        self.tainted = False
         self._channel = channel
         self._position = position
         self._operations = 0
@@ -132,7 +134,7 @@ class Life:
 
         They must take turns: there is one channel.
         """
-        self._channel.patient = False
+        self._channel.buffered = False
         self._channel.flush()
 
     def _head(self, kind: str) -> dict[str, Any]:

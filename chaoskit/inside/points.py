@@ -14,6 +14,8 @@ import signal
 import sys
 from typing import Any
 
+from chaoskit.inside.protocol import NamedKill
+
 EVENT = "persist.point"
 KILLED = b"!killed\n"
 
@@ -28,11 +30,11 @@ class PointWatcher:
         self._seen: dict[tuple[str, str], int] = {}
         sys.addaudithook(self._hook)
 
-    def begin(self, trace_path: str | None, kill: dict[str, Any] | None) -> None:
-        """Without a trace, nobody wants to know: points are not even counted."""
+    def begin(self, trace_path: str | None, kill: NamedKill | None) -> None:
+        """Without a trace, points are not even counted."""
         self.position = 0
         self._seen.clear()
-        self._kill = (kill["name"], kill["nth"], kill["when"]) if kill else None
+        self._kill = (kill.name, kill.nth, kill.when) if kill else None
         if trace_path:
             self._trace_fd = os.open(trace_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 

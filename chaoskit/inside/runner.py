@@ -17,27 +17,26 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator
-from typing import Any
 
 from chaoskit.inside import interposer
 from chaoskit.inside.life import Channel, Life
 from chaoskit.inside.loading import load
 from chaoskit.inside.points import PointWatcher
+from chaoskit.inside.protocol import LifeSpec
 
 PATIENCE = 0.05  # seconds, for a thread that is about to end
 
 
 def run_lives(channel_fd: int) -> int:
-    """Live, tell the supervisor how it went, and return the exit code."""
+    """Live, report to the supervisor how it went, and return the exit code."""
     channel = Channel(socket.socket(fileno=channel_fd))
     points = PointWatcher()
     try:
         while spec := channel.next_spec():
-            channel.patient = spec["patient"]
+            channel.buffered = spec.buffered
             life = _run_life(spec, channel, points)
-            again = spec["trace"] is None  # only then may this process get another life
-            worn = again and (life.spoilt or leaves_something(life))
-            channel.tell({"type": "completed", "worn": worn})
+            reusable = spec.reuses_process and not life.tainted and not leaves_something(life)
+            channel.tell({"type": "completed", "reusable": reusable})
             channel.flush()
     except BaseException:  # noqa: BLE001 - whatever ends a life is reported, not swallowed
         channel.tell({"type": "failed", "detail": traceback.format_exc()})
@@ -46,15 +45,15 @@ def run_lives(channel_fd: int) -> int:
     return 0
 
 
-def _run_life(spec: dict[str, Any], channel: Channel, points: PointWatcher) -> Life:
-    entry = load(spec["entry"])
-    if spec["patch"]:
-        load(spec["patch"])()
-    os.chdir(spec["directory"])  # only now: a reference to a file may be relative
-    points.begin(spec["trace"], spec["kill"])
-    control = spec["control"]
+def _run_life(spec: LifeSpec, channel: Channel, points: PointWatcher) -> Life:
+    entry = load(spec.entry)
+    if spec.patch:
+        load(spec.patch)()
+    os.chdir(spec.directory)  # only now: a reference to a file may be relative
+    points.begin(spec.trace, spec.kill)
+    control = spec.control
     if control:
-        interposer.start(spec["directory"], control)
+        interposer.start(spec.directory, control)
     position = interposer.position if control else lambda: points.position
     life = Life(spec, channel, position)
     outcome = entry(life)

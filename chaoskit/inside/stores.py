@@ -46,6 +46,7 @@ from chaoskit.inside.loading import load
 
 ODD = 'Zürich \u2028 \U0001f4a5 \x00 "quotes" \\ back \x7f \n line'  # what breaks naive formats
 CONNECT = sqlite3.connect  # the real one: a process that is used again is made repeatable again
+MOST = 3  # items in one call, unless the adapter says that a call takes fewer
 PLAIN = 100_000  # characters from which on a text has no odd ones
 FRESH = 1000  # saves with this number and above are made after a crash, to see that life goes on
 
@@ -66,7 +67,7 @@ def _live(life: Life, store: Store) -> None:
     sessions = life.workload["sessions"]
     trouble = store.opens()
     if trouble:
-        life.spoilt = True  # half open, and nobody can close it
+        life.tainted = True  # half open, and nobody can close it
         life.probe("recovered", sessions={}, trouble=trouble)
         return
     if life.number:
@@ -144,6 +145,7 @@ class Store:
         self._threads: dict[str, ThreadPoolExecutor] = {}
         self.appends = not hasattr(self._adapter, "save")
         self.callers: str = getattr(self._adapter, "callers", "one")
+        self._most: int = getattr(self._adapter, "items_per_call", MOST)
 
     def opens(self) -> str:
         """Nothing, or what kept it from opening."""
@@ -186,7 +188,7 @@ class Store:
         if step["do"] == "delete":
             return self._adapter.delete(session)
         if step["do"] == "append":
-            items = deepcopy(items_of(session, step["n"], step["size"]))
+            items = deepcopy(items_of(session, step["n"], step["size"], self._most))
             return self._adapter.append(session, items)
         return self._adapter.save(session, dict(state_of(session, step["n"], step["size"])))
 
@@ -234,9 +236,9 @@ def state_of(session: str, n: int, size: int) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=512)
-def items_of(session: str, n: int, size: int) -> list[dict[str, Any]]:
-    """What one call appends: one to three items that belong together."""
-    count = 1 + n % 3
+def items_of(session: str, n: int, size: int, most: int = MOST) -> list[dict[str, Any]]:
+    """What one call appends: one to three items that belong together, at most as many as a call takes."""
+    count = min(1 + n % 3, most)
     return [
         {
             "n": n,
@@ -264,7 +266,7 @@ def recognised(session: str, found: Any) -> Any:
     try:
         n, size, owner = found["n"], found["size"], found["session"]
         if "part" in found:
-            same = found == items_of(owner, n, size)[found["part"]]
+            same = found == items_of(owner, n, size, found["of"])[found["part"]]
             known = [n, found["part"], found["of"]]
         else:
             same, known = found == state_of(owner, n, size), [n]

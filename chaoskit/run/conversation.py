@@ -17,7 +17,7 @@ from chaoskit.run.zygote import Process
 
 
 class _Completed(msgspec.Struct, tag="completed"):
-    worn: bool
+    reusable: bool
 
 
 class _Failed(msgspec.Struct, tag="failed"):
@@ -31,7 +31,7 @@ class Conversation:
     def __init__(self, channel: socket.socket, world: World, events: list[Event]) -> None:
         self.last = ""  # "completed" or "failed", once the life has said so
         self.detail = ""
-        self.worn = False  # whether its process is fit for no other life
+        self.reusable = False  # whether its process may get another life
         self._channel = channel
         self._world = world
         self._events = events
@@ -75,7 +75,7 @@ class Conversation:
         elif isinstance(message, _Failed):
             self.last, self.detail = "failed", message.detail
         elif isinstance(message, _Completed):
-            self.last, self.worn = "completed", message.worn
+            self.last, self.reusable = "completed", message.reusable
         else:
             self._events.append(message)
 

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 
 MARK = "chaoskit-complete.json"
 Say = Callable[[str], None]
@@ -26,16 +26,6 @@ Say = Callable[[str], None]
 
 class NoEnvironment(Exception):
     """The requirements cannot be had; the message says which, and what the installer said."""
-
-
-def requirements(wanted: Sequence[str], instead: Sequence[str] = ()) -> tuple[str, ...]:
-    """`wanted`, with those that `instead` names replaced."""
-    try:
-        mine = {Requirement(text).name.lower(): text for text in instead}
-        kept = [text for text in wanted if Requirement(text).name.lower() not in mine]
-    except InvalidRequirement as error:
-        raise ValueError(f"expected a requirement such as name==1.2.3: {error}") from None
-    return (*kept, *mine.values())
 
 
 def satisfied_here(wanted: Sequence[str]) -> bool:

@@ -27,12 +27,14 @@ from pathlib import Path
 
 import msgspec
 
-from chaoskit.disk import staging as stage
+from chaoskit.disk.staging import Stage
+from chaoskit.faults.kind import Arming, kind_of
 from chaoskit.inside.points import KILLED
+from chaoskit.inside.protocol import LifeSpec
 from chaoskit.model import (
     Born,
     Crashed,
-    DiskError,
+    Doubt,
     Effect,
     Ended,
     Event,
@@ -42,25 +44,23 @@ from chaoskit.model import (
     How,
     Invoke,
     Json,
-    Kill,
     Mutant,
     Ok,
-    PowerLoss,
     Run,
     Scenario,
     Schedule,
     Struck,
     Workload,
 )
+from chaoskit.recording import CrashState, Recording, firings_of, unfinished
 from chaoskit.run.conversation import Conversation
-from chaoskit.run.recording import CrashState, Recording, candidate_of, firings_of, unfinished
 from chaoskit.run.watch import DiskWatch
 from chaoskit.run.world import World
 from chaoskit.run.zygote import Zygote
 
 HISTORY_FILE = "history.jsonl"
 _JSON = msgspec.json.Encoder()
-LIVES_PER_PROCESS = 120  # a leak of the target must not spoil more states than this
+LIVES_PER_PROCESS = 120  # a leak of the target must not affect more states than this
 
 
 class Supervisor:
@@ -83,7 +83,7 @@ class Supervisor:
         self._deadline = deadline or scenario.target.deadline
         self._watch = watch
         self._reused: _Process | None = None
-        self._stage: stage.Stage | None = None
+        self._stage: Stage | None = None
 
     # --- the real way
 
@@ -95,8 +95,8 @@ class Supervisor:
             how = self._live(run, _Process(self._zygote, directory, life), life, fault, self._watch)
             if not run.goes_on(how, fault):
                 break
-            if isinstance(fault, PowerLoss):
-                self._lose_power(run, fault)
+            if fault:
+                self._finish_off(run, fault)
         return run.finish(schedule)
 
     def record(self, directory: Path, workload: Workload) -> tuple[Run, Recording]:
@@ -105,10 +105,12 @@ class Supervisor:
         run = self.carry_out(Schedule(), directory, workload)
         return run, Recording(self._watch.trace(), run.history.events)
 
-    def _lose_power(self, run: _RunInProgress, fault: PowerLoss) -> None:
-        assert self._watch is not None
-        image = candidate_of(self._watch.trace(), fault).image
-        stage.materialise(image, run.state, None)
+    def _finish_off(self, run: _RunInProgress, fault: Fault) -> None:
+        """What a fault does to the directory of a process that it has killed."""
+        after_death = kind_of(fault).after_death
+        if after_death:
+            assert self._watch is not None, f"{fault} needs a watch on the disk"
+            after_death(fault, self._watch.trace(), run.state)
 
     # --- the way from a recording
 
@@ -117,15 +119,14 @@ class Supervisor:
         run = _RunInProgress(self._scenario, directory, workload)
         run.begin_with(state.events(recording))
         if self._stage is None or self._stage.root != str(run.state):
-            self._stage = stage.Stage(run.state)
+            self._stage = Stage(run.state)
         self._stage.show(state.image)
         self._live(run, self._process_for(directory), 1, None, None)
         return run.finish(Schedule((state.fault,)))
 
     def _process_for(self, directory: Path) -> _Process:
         """A process that is used again. A mutant's patch may keep state, so it never is."""
-        worn = self._reused and self._reused.lives >= LIVES_PER_PROCESS
-        if self._reused and (worn or self._mutant):
+        if self._reused and (self._reused.lives >= LIVES_PER_PROCESS or self._mutant):
             self.retire()
         if self._reused is None:
             self._reused = _Process(self._zygote, directory, 1, kept=True)
@@ -143,21 +144,21 @@ class Supervisor:
         self, run: _RunInProgress, process: _Process, life: int, fault: Fault | None, watch: DiskWatch | None
     ) -> How:
         run.events.append(Born(life))
+        arming = kind_of(fault).arm(fault) if fault else Arming()
         if watch:
-            watch.arm(run.state, fault)
-        process.begin(self._spec(run, life, fault, watch))
+            watch.arm(run.state, arming.disk)
+        process.begin(self._spec(run, life, arming, watch, buffered=fault is None))
         conversation = Conversation(process.channel, run.world, run.events)
         deadline = time.monotonic() + self._deadline
         timely = conversation.listen(process.process, deadline, until_death=not process.kept)
-        fit = conversation.last == "completed" and not conversation.worn
-        survives = process.kept and fit
+        survives = process.kept and conversation.reusable
         status = None if survives else process.end()
         if process is self._reused and not survives:
             self._reused = None
         named, killed_at_name = read_trace(run.directory / f"trace-{life}")
         run.traces.append(firings_of(watch.trace(), run.events, life) if watch else named)
         if watch:
-            run.doubts += [f"not seen: {warning}" for warning in watch.blind_spots()]
+            run.doubts += [Doubt("blind-spot", warning) for warning in watch.blind_spots()]
         struck = killed_at_name or bool(watch and watch.fired)
         return self._note_end(run, life, fault, conversation, _Ending(timely, status, struck, watch))
 
@@ -175,25 +176,22 @@ class Supervisor:
         return run.end(life, "died", describe_status(end.status or 0))
 
     def _spec(
-        self, run: _RunInProgress, life: int, fault: Fault | None, watch: DiskWatch | None
-    ) -> dict[str, Json]:
-        kill = None
-        if isinstance(fault, Kill) and fault.point.op is None:
-            kill = {"name": fault.point.name, "nth": fault.point.nth, "when": fault.when}
-        return {
-            "entry": self._scenario.target.entry,
-            "patch": self._mutant.patch if self._mutant else None,
-            "directory": str(run.state),
-            "trace": None if run.rebuilt else str(run.directory / f"trace-{life}"),
-            "control": str(watch.control_path) if watch else None,
-            "patient": fault is None,  # nothing is going to cut it short
-            "life": life,
-            "seed": run.workload.seed,
-            "store": self._store,
-            "workload": run.workload.content,
-            "interrupted": interrupted(run.events, life - 1),
-            "kill": kill,
-        }
+        self, run: _RunInProgress, life: int, arming: Arming, watch: DiskWatch | None, *, buffered: bool
+    ) -> LifeSpec:
+        return LifeSpec(
+            entry=self._scenario.target.entry,
+            patch=self._mutant.patch if self._mutant else None,
+            directory=str(run.state),
+            trace=None if run.rebuilt else str(run.directory / f"trace-{life}"),
+            control=str(watch.control_path) if watch else None,
+            buffered=buffered,
+            life=life,
+            seed=run.workload.seed,
+            store=self._store,
+            workload=run.workload.content,
+            interrupted=interrupted(run.events, life - 1),
+            kill=arming.named,
+        )
 
 
 class _Ending:
@@ -206,7 +204,7 @@ class _Ending:
         self._watch = watch
 
     def is_the_crash_of(self, fault: Fault) -> bool:
-        if isinstance(fault, DiskError):
+        if kind_of(fault).survivable:
             return False
         at_the_end = (  # planned for after the last operation: needs no kill
             self._watch is not None and self._watch.position == fault.point.op and self.status == 0
@@ -234,7 +232,7 @@ class _Process:
             os.close(out)
             os.close(err)
 
-    def begin(self, spec: dict[str, Json]) -> None:
+    def begin(self, spec: LifeSpec) -> None:
         self.lives += 1
         self.channel.sendall(msgspec.json.encode(spec) + b"\n")
 
@@ -256,7 +254,7 @@ class _RunInProgress:
         self.traces: list[tuple[Firing, ...]] = []
         self.fired = 0
         self.rebuilt = False
-        self.doubts: list[str] = []
+        self.doubts: list[Doubt] = []
         directory.mkdir(exist_ok=True)  # not its parents: a workspace that is gone stays gone
         self.state.mkdir(exist_ok=True)
 
@@ -269,7 +267,8 @@ class _RunInProgress:
 
     def goes_on(self, how: How, fault: Fault | None) -> bool:
         """Whether another life follows: after a crash, and after an error that one can live with."""
-        return how == "crashed" or (isinstance(fault, DiskError) and how in ("completed", "failed"))
+        survivable = fault is not None and kind_of(fault).survivable
+        return how == "crashed" or (survivable and how in ("completed", "failed"))
 
     def strike(self, life: int, fault: Fault) -> None:
         self.fired += 1
@@ -286,12 +285,12 @@ class _RunInProgress:
         self.events += unfinished(self.events, life)
         self.events.append(Ended(life, how, detail))
         if how == "died":
-            self.doubts.append(f"life {life} died, but not by our hand: {detail}")
+            self.doubts.append(Doubt("foreign-death", f"life {life} died ({detail})"))
         return how
 
     def finish(self, schedule: Schedule) -> Run:
         for fault in schedule.faults[self.fired :]:
-            self.doubts.append(f"the planned fault did not fire: {fault}")
+            self.doubts.append(Doubt("missed-fault", str(fault)))
         (self.directory / HISTORY_FILE).write_bytes(_JSON.encode_lines(self.events))
         return Run(
             schedule=schedule,
@@ -329,4 +328,4 @@ def read_trace(path: Path) -> tuple[tuple[Firing, ...], bool]:
 def describe_status(status: int) -> str:
     if os.WIFSIGNALED(status):
         return f"signal {signal.Signals(os.WTERMSIG(status)).name}"
-    return f"exit code {os.waitstatus_to_exitcode(status)} without a word"
+    return f"exit code {os.waitstatus_to_exitcode(status)} before it reported a result"

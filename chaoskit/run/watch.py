@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 from pathlib import Path
 
 from chaoskit.disk import interposer, trace as disk_trace
 from chaoskit.disk.ops import Trace
-from chaoskit.model import DiskError, Fault, Kill, PowerLoss
 
 
 class DiskWatch:
@@ -29,11 +27,11 @@ class DiskWatch:
     def fired(self) -> bool:
         return self._control.fired == "yes"
 
-    def arm(self, state: Path, fault: Fault | None) -> None:
+    def arm(self, state: Path, action: interposer.Action | None) -> None:
         """Ready for a life in `state`, which must be quiet until the life begins."""
         self._decoded = None
         self._start = disk_trace.snapshot(state)
-        self._control.arm(state, "record", action_of(fault) if fault else None)
+        self._control.arm(state, "record", action)
 
     def trace(self) -> Trace:
         """What the life did, once it is over. SQLite's shared memory is rebuilt by every opener."""
@@ -47,27 +45,3 @@ class DiskWatch:
 
     def close(self) -> None:
         self._control.close()
-
-
-def action_of(fault: Fault) -> interposer.Action | None:
-    """What the interposer is told to do; a fault at a named point is not its business."""
-    op = fault.point.op
-    if op is None:
-        return None
-    if isinstance(fault, Kill):
-        return interposer.kill(op, fault.when)
-    if isinstance(fault, PowerLoss):
-        return interposer.kill(op, "before")
-    return _error(fault, op)
-
-
-def _error(fault: DiskError, op: int) -> interposer.Action:
-    count = interposer.FOREVER if fault.lasting else 1
-    if fault.error == "short":
-        return interposer.short_write(op, count=count)
-    if fault.error == "lost":
-        return interposer.lose_on_fsync(op, count=count)
-    if fault.error == "ENOSPC" and fault.lasting:
-        refused = interposer.NEEDS_SPACE | interposer.SYNCS
-        return interposer.fail(op, errno.ENOSPC, kinds=refused, count=count)
-    return interposer.fail(op, getattr(errno, fault.error), count=count)

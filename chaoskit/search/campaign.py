@@ -1,32 +1,48 @@
-"""A campaign: one scenario under the faults that were asked for, on several cores; one Result.
+"""A campaign: one scenario, prepared once, gone through by one plan after the other; one Partial.
 
-kill     schedules of the plan, run into for real; a fuzz draws a new workload for each few of them
-disk     one error at every operation, run into for real
-power    one recording, every state that a loss of power could have left, rebuilt and recovered
-         from; what does not hold is made as small as it gets, and run into for real
+    prepare: run without faults, twice; record it where states are to be rebuilt
+    for each plan, for each round: items --executor--> outcomes --> added up, fed back to the plan
+    confirm: what rebuilt states have shown is reproduced by real crashes
+
+`run_campaign` does this for each fault that was asked for; a certificate does it for each variant of its
+target, with the plans of its tiers. There is no other loop.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
-from itertools import count, islice
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import TypeVar
 
 import msgspec
 
-from chaoskit import registry
-from chaoskit.model import Firing, Schedule
+from chaoskit.faults.kind import StateSource, kind
+from chaoskit.model import Firing, Schedule, Workload
+from chaoskit.recording import Recording
+from chaoskit.registry import Resolved
+from chaoskit.run.workspace import Workspace
+from chaoskit.search.baseline import judge_undisturbed, undisturbed
+from chaoskit.search.budget import Budget, Share
 from chaoskit.search.confirm import confirm_all
-from chaoskit.search.execution import Pool
-from chaoskit.search.fuzz import Hits, cases as fuzz_cases
-from chaoskit.search.plan import Plan, Sample, Sweep
-from chaoskit.search.result import Counter, Result
-from chaoskit.search.rig import CannotTest, Outcome, judge_undisturbed, open_bench, undisturbed
+from chaoskit.search.execution import Executor, executor_for
+from chaoskit.search.fuzz import Fuzz
+from chaoskit.search.outcome import Outcome
+from chaoskit.search.plan import Plan, RebuiltStates, Sample, Seen, Sweep
+from chaoskit.search.result import (
+    Accumulator,
+    Order,
+    Partial,
+    Result,
+    TierOf,
+    result_of,
+    result_of_replay,
+    with_tokens,
+)
+from chaoskit.search.rig import Rig, open_rig
+from chaoskit.search.work import Job, WorkItem
 from chaoskit.settings import Settings
-
-__all__ = ["CannotTest", "Result", "Settings", "points", "replay", "run_campaign"]
 
 T = TypeVar("T")
 
@@ -44,120 +60,219 @@ class SoFar(msgspec.Struct, frozen=True):
 Progress = Callable[[SoFar], None]
 
 
-def run_campaign(settings: Settings, progress: Progress = lambda _so_far: None) -> Result:
-    """Raises CannotTest when the target does not even survive being left alone."""
-    settings = registry.resolved(settings)
-    clock = _Clock(settings.seconds, progress)
-    counter: Counter | None = None
-    for fault in settings.faults:
-        part = msgspec.structs.replace(settings, faults=(fault,))
-        with open_bench(part) as (bench, workspace):
-            counter = counter or Counter(settings, [i.name for i in bench.invariants])
-            baseline, workload = undisturbed(bench)
-            counter.add(baseline)
-            recording = bench.record(workload) if fault == "power" else None
-            with closing(Pool(part, workspace, bench, workload, recording)) as pool:
-                for outcome in _outcomes(fault, part, pool, baseline, clock):
-                    counter.add(outcome)
-                    clock.tell(counter)
-                    if settings.until_violation and counter.findings:
-                        break
-            if recording:
-                confirm_all(counter, bench, recording, workload)
-    assert counter is not None, "settings always name a fault"
-    return counter.result(clock.seconds)
+# --- preparation ---------------------------------------------------------------------------------
 
 
-def _outcomes(
-    fault: str, settings: Settings, pool: Pool, baseline: Outcome, clock: _Clock
-) -> Iterator[Outcome]:
-    if fault == "power":
-        clock.plan(settings.power_states)
-        return pool.states(settings.profile, clock.while_time(count()))
-    if settings.fuzzes:
-        return _fuzz_outcomes(settings, pool, clock)
-    return _planned_outcomes(plan_of(fault, settings), settings, pool, baseline, clock)
+class Ready(msgspec.Struct, frozen=True, kw_only=True):
+    """A scenario whose run without faults is known."""
 
-
-def _planned_outcomes(
-    plan: Plan, settings: Settings, pool: Pool, baseline: Outcome, clock: _Clock
-) -> Iterator[Outcome]:
-    seen: dict[Schedule, tuple[Firing, ...]] = {Schedule(): baseline.last_trace}
-    part, parts = settings.shard
-    for number in range(1, plan.rounds() + 1):
-        schedules = list(plan.schedules(number, seen))[part::parts]
-        clock.plan(len(schedules))
-        for outcome in pool.outcomes(clock.while_time(schedules)):
-            seen[outcome.schedule] = outcome.last_trace[: plan.extent(outcome.recovery)]
-            yield outcome
-
-
-def _fuzz_outcomes(settings: Settings, pool: Pool, clock: _Clock) -> Iterator[Outcome]:
-    hits = Hits()
-    part, parts = settings.shard
-    cases = fuzz_cases(settings.seed, settings.fuzz_runs, hits)
-    clock.plan(settings.fuzz_runs)
-    for examined in pool.cases(clock.while_time(islice(cases, part, None, parts))):
-        hits.add(examined.number, [o.place for o in examined.outcomes if not o.missed])
-        yield examined.undisturbed
-        yield from examined.outcomes
-
-
-def plan_of(fault: str, settings: Settings) -> Plan:
-    if settings.plan == "sample":
-        return Sample(settings.seed, settings.sample_runs, fault)
-    return Sweep(fault)
-
-
-class _Clock:
-    """Stops in time, and tells how far it has come."""
-
-    def __init__(self, limit: float | None, progress: Progress) -> None:
-        self._started = time.monotonic()
-        self._limit = limit
-        self._progress = progress
-        self._planned: int | None = 0
+    resolved: Resolved
+    rig: Rig
+    workspace: Workspace
+    workload: Workload
+    baseline: Outcome | None
+    recording: Recording | None
 
     @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._started
+    def firings(self) -> tuple[Firing, ...]:
+        return self.baseline.last_trace if self.baseline else ()
 
-    def while_time(self, tasks: Iterable[T]) -> Iterator[T]:
-        for task in tasks:
-            if self._limit is not None and self.seconds > self._limit:
-                return
-            yield task
 
-    def plan(self, runs: int | None) -> None:
-        known = runs is not None and self._planned is not None
-        self._planned = (self._planned or 0) + (runs or 0) if known else None
+@contextmanager
+def prepared(resolved: Resolved, *, record: bool, needs_points: bool = True) -> Iterator[Ready]:
+    """Raises CannotTest when the target does not even survive being left alone."""
+    with open_rig(resolved) as (rig, workspace):
+        baseline, workload = undisturbed(rig, needs_points=needs_points)
+        yield Ready(
+            resolved=resolved,
+            rig=rig,
+            workspace=workspace,
+            workload=workload,
+            baseline=baseline,
+            recording=rig.record(workload) if record else None,
+        )
 
-    def tell(self, counter: Counter) -> None:
-        done = (counter.runs, self._planned, counter.covered, counter.findings, self.seconds)
-        self._progress(SoFar(*done))
+
+@contextmanager
+def unprepared(resolved: Resolved) -> Iterator[Ready]:
+    """For plans that crash nothing: there is nothing to compare with."""
+    with open_rig(resolved) as (rig, workspace):
+        yield Ready(
+            resolved=resolved,
+            rig=rig,
+            workspace=workspace,
+            workload=rig.workload(),
+            baseline=None,
+            recording=None,
+        )
+
+
+# --- the loop ------------------------------------------------------------------------------------
+
+
+class Search:
+    """Goes through plans, adds up what they find, and reports how far it has come.
+
+    One Search may go through several scenarios: their time, their progress and their sum are one.
+    """
+
+    def __init__(
+        self, budget: Budget, progress: Progress = lambda _so_far: None, *, until_violation: bool = False
+    ) -> None:
+        self.found = Partial()
+        self._budget = budget
+        self._progress = progress
+        self._until_violation = until_violation
+        self._planned: int | None = 0
+        self._campaigns = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether it has what it was looking for."""
+        return self._until_violation and self.found.violated
+
+    def go_through(
+        self,
+        ready: Ready,
+        plans: Sequence[Plan],
+        tier_of: TierOf = lambda schedule: schedule.tier,
+        tiers_of: Callable[[Plan], Sequence[str]] = lambda _plan: (),
+    ) -> None:
+        """`tiers_of`: the tiers that a plan fills, which are not complete if it leaves something out."""
+        adding = Accumulator(ready.resolved.claims, tier_of)
+        if ready.baseline:
+            adding.add(ready.baseline, (self._campaigns, 0))
+        job = Job(settings=ready.resolved.settings, workload=ready.workload, recording=ready.recording)
+        with closing(executor_for(job, ready.rig, ready.workspace)) as executor:
+            for number, plan in enumerate(plans, 1):
+                if not self._complete(plan, ready, executor, adding, number):
+                    adding.leave_out(tiers_of(plan))
+                if self._until_violation and adding.partial.violated:
+                    break
+        if ready.recording:
+            confirm_all(adding.partial, ready.rig, ready.recording, ready.workload)
+        self.found = self.found.merge(with_tokens(adding.partial, ready.resolved.settings))
+        self._campaigns += 1
+
+    def _complete(
+        self, plan: Plan, ready: Ready, executor: Executor, adding: Accumulator, number: int
+    ) -> bool:
+        """Go through one plan; whether everything there is was tried."""
+        share = self._budget.share()
+        done = 0
+        for order, outcome in self._outcomes(plan, ready, executor, share):
+            self._add(adding, plan, outcome, (self._campaigns, number, *order))
+            done += 1
+            if self._until_violation and adding.partial.violated:
+                return False
+        _, parts = ready.resolved.settings.shard
+        # A source that gave all the states that it was asked for may have more.
+        reached = plan.most is not None and done * parts >= plan.most
+        return plan.exhaustive and not share.ran_out and not reached
+
+    def _add(self, adding: Accumulator, plan: Plan, outcome: Outcome, order: Order) -> None:
+        if plan.alone:
+            adding.add_alone(outcome, order, *plan.alone)
+        else:
+            adding.add(outcome, order)
+        now, before = adding.partial, self.found
+        runs, covered = before.runs + now.runs, len(before.places) + len(now.places)
+        findings = len(before.witnesses) + len(now.witnesses)
+        self._progress(SoFar(runs, self._planned, covered, findings, self._budget.seconds))
+
+    def _outcomes(
+        self, plan: Plan, ready: Ready, executor: Executor, share: Share
+    ) -> Iterator[tuple[Order, Outcome]]:
+        """What belongs to this shard of the plan, each with its place in the whole."""
+        shard = ready.resolved.settings.shard
+        seen = Seen(ready.firings, recoveries_only=plan.recoveries_only)
+        for round_number in range(1, plan.rounds + 1):
+            items = plan.items(round_number, seen, shard)
+            self._expect(len(items) if isinstance(items, Sequence) else plan.most)
+            last = round_number == plan.rounds
+            under_way: deque[tuple[int, WorkItem]] = deque()
+            wanted = (
+                (number, item)
+                for number, item in enumerate(items)
+                if not last or plan.owns(shard, number, item)
+            )
+            for done in executor.do(_noted(share.while_time(wanted), under_way)):
+                number, item = under_way.popleft()
+                plan.learn(item, done.outcomes)
+                for each, outcome in enumerate(done.outcomes):
+                    seen.note(outcome)
+                    if plan.owns(shard, number, item):
+                        yield (round_number, number, each), outcome
+                if done.exhausted:
+                    break
+
+    def _expect(self, more: int | None) -> None:
+        known = more is not None and self._planned is not None
+        self._planned = (self._planned or 0) + (more or 0) if known else None
+
+
+def _noted(tasks: Iterator[tuple[int, T]], under_way: deque[tuple[int, T]]) -> Iterator[T]:
+    for number, item in tasks:
+        under_way.append((number, item))
+        yield item
+
+
+# --- what is asked for ---------------------------------------------------------------------------
+
+
+def run_campaign(resolved: Resolved, progress: Progress = lambda _so_far: None) -> Result:
+    """Raises CannotTest when the target does not even survive being left alone."""
+    settings = resolved.settings
+    budget = Budget(settings.seconds, len(settings.faults))
+    search = Search(budget, progress, until_violation=settings.until_violation)
+    for fault in settings.faults:
+        if not search.over:
+            part = msgspec.structs.replace(resolved.settings, faults=(fault,))
+            _with_fault(search, msgspec.structs.replace(resolved, settings=part))
+    return result_of(search.found, resolved.settings, resolved.claims, budget.seconds)
+
+
+def _with_fault(search: Search, resolved: Resolved) -> None:
+    with prepared(resolved, record=resolved.settings.rebuilds) as ready:
+        search.go_through(ready, [plan_of(resolved.settings)])
+
+
+def plan_of(settings: Settings) -> Plan:
+    """For the one fault that these settings name."""
+    (fault,) = settings.faults
+    if kind(fault).rebuilt:
+        budget = settings.power_states
+        return RebuiltStates(
+            source=StateSource(fault=fault, profile=settings.profile, budget=budget, seed=settings.seed)
+        )
+    if settings.fuzzes:
+        return Fuzz(settings.seed, settings.fuzz_runs)
+    if settings.plan == "sample":
+        return Sample(seed=settings.seed, runs=settings.sample_runs, fault=fault)
+    return Sweep(fault=fault)
 
 
 # --- less than a campaign ------------------------------------------------------------------------
 
 
-def replay(settings: Settings, schedule: Schedule) -> Result:
+def replay(resolved: Resolved, schedule: Schedule) -> Result:
     """One schedule, really carried out, judged as it was in its campaign."""
     started = time.monotonic()
-    settings = registry.resolved(settings)
-    with open_bench(settings) as (bench, _):
-        counter = Counter(settings, [i.name for i in bench.invariants], whole=False)
+    adding = Accumulator(resolved.claims, lambda schedule: schedule.tier)
+    with open_rig(resolved) as (rig, _):
         if schedule.faults:
-            baseline, workload = undisturbed(bench)
-            counter.add(baseline)
-            counter.add(bench.judge(schedule, workload))
+            baseline, workload = undisturbed(rig)
+            adding.add(baseline, (0,))
+            adding.add(rig.judge(schedule, workload), (1,))
         else:  # what is wrong is wrong without any
-            workload = bench.workload()
-            run, directory = bench.run(schedule, workload)
-            counter.add(judge_undisturbed(bench, run, directory, workload)[0])
-    return counter.result(time.monotonic() - started)
+            workload = rig.workload()
+            run, directory = rig.run(schedule, workload)
+            adding.add(judge_undisturbed(rig, run, directory, workload)[0], (1,))
+    found = with_tokens(adding.partial, resolved.settings)
+    return result_of_replay(found, resolved.settings, resolved.claims, time.monotonic() - started)
 
 
-def points(settings: Settings) -> tuple[Firing, ...]:
+def points(resolved: Resolved) -> tuple[Firing, ...]:
     """Where the target persists when nothing happens to it."""
-    with open_bench(settings) as (bench, _):
-        return undisturbed(bench)[0].last_trace
+    with open_rig(resolved) as (rig, _):
+        return undisturbed(rig)[0].last_trace

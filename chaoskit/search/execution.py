@@ -1,7 +1,8 @@
-"""The pool: maps schedules and crash states to outcomes, in order, on several processes or in this one.
+"""Execution: the one seam between what is to be done and where it is done. Items in, outcomes out.
 
-Results do not depend on the number of jobs: outcomes come in the order of what was asked for. A worker
-that examines crash states walks along the same enumeration as all others and takes its own chunks.
+An executor gives back what became of each item, in the order of the items: results do not depend on it.
+`InProcess` works here, `LocalProcesses` on the cores of this machine. A worker that examines crash states
+walks along the same enumeration as all others and takes its own chunks.
 """
 
 from __future__ import annotations
@@ -10,75 +11,73 @@ import gc
 import os
 import signal
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from itertools import cycle, islice
 from multiprocessing import get_context
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Protocol
 
 import msgspec
 
+from chaoskit import registry
+from chaoskit.faults.kind import StateSource, decode_hook, kind
 from chaoskit.inside.zygote import die_with_parent
-from chaoskit.model import Schedule, Workload
-from chaoskit.run.recording import CrashState, Recording, killed_states, powerless_states
+from chaoskit.recording import CrashState
 from chaoskit.run.workspace import Workspace
-from chaoskit.search.fuzz import ROUND, Case, Examined, Fuzzer
-from chaoskit.search.rig import Bench, Outcome
-from chaoskit.settings import Settings
+from chaoskit.search.fuzz import Fuzzer
+from chaoskit.search.rig import Rig
+from chaoskit.search.work import CHUNK, WINDOW, Case, Done, Job, JudgeStates, RunSchedule, WorkItem
 
-CHUNK = 16  # states per task
-STRIDE = 16
-Crash = Literal["kill", "ext4", "posix"]  # what left the states of a recording: a profile is a power loss
-T = TypeVar("T")
-R = TypeVar("R")
+
+class Executor(Protocol):
+    def do(self, items: Iterable[WorkItem]) -> Iterator[Done]:
+        """One Done for each item, in their order; items are taken as they are needed."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def executor_for(job: Job, rig: Rig, workspace: Workspace) -> Executor:
+    jobs = job.settings.jobs
+    return LocalProcesses(job, workspace, jobs) if jobs > 1 else InProcess(Worker(job, rig))
 
 
 class Worker:
-    """What one process of the pool works with."""
+    """Does any item of one job, on a rig of its own."""
 
-    def __init__(self, settings: Settings, bench: Bench, workload: Workload, recording: Path | None) -> None:
-        self._settings = settings
-        self._bench = bench
-        self._workload = workload
-        self._fuzzer = Fuzzer(bench, settings.faults[0], settings.bias or "rare")
-        self._recording = (
-            msgspec.msgpack.decode(recording.read_bytes(), type=Recording) if recording else None
-        )
-        self._walks: dict[Crash, _Walk] = {}
+    def __init__(self, job: Job, rig: Rig) -> None:
+        self._job = job
+        self._rig = rig
+        self._fuzzer = Fuzzer(rig, job.settings.faults[0], job.settings.bias or "rare")
+        self._walks: dict[tuple[StateSource, tuple[int, int]], _Walk] = {}
 
-    def judge(self, schedule: Schedule) -> Outcome:
-        return self._bench.judge(schedule, self._workload)
+    def do(self, item: WorkItem) -> Done:
+        if isinstance(item, RunSchedule):
+            return Done((self._rig.judge(item.schedule, self._job.workload),))
+        if isinstance(item, Case):
+            return Done(self._fuzzer.examine(item))
+        return self._judge_states(item)
 
-    def examine(self, case: Case) -> Examined:
-        return self._fuzzer.examine(case)
+    def _judge_states(self, item: JudgeStates) -> Done:
+        recording = self._job.recording
+        assert recording is not None, "states are rebuilt from a recording"
+        states = self._walk(item).chunk(item.chunk)
+        judged = (self._rig.judge_state(recording, s, self._job.workload) for s in states)
+        return Done(tuple(judged), exhausted=len(states) < CHUNK)
 
-    def judge_chunk(self, chunk: tuple[Crash, int]) -> list[Outcome]:
-        crash, number = chunk
-        assert self._recording is not None
-        if crash not in self._walks:
-            self._walks[crash] = _Walk(self._enumerate(crash, self._recording))
-        states = self._walks[crash].chunk(number)
-        return [self._bench.judge_state(self._recording, s, self._workload) for s in states]
-
-    def _enumerate(self, crash: Crash, recording: Recording) -> Iterator[CrashState]:
-        settings = self._settings
-        found = (
-            self._kills(recording)
-            if crash == "kill"
-            else powerless_states(recording, crash, settings.power_states, settings.seed)
-        )
-        part, parts = settings.shard
-        return islice(found, part, None, parts)
-
-    def _kills(self, recording: Recording) -> Iterator[CrashState]:
-        """In their order; where time may run out, so that every part of the run gets its share."""
-        if self._settings.seconds is None:
-            return killed_states(recording)
-        states = list(killed_states(recording))
-        return (state for first in range(STRIDE) for state in states[first::STRIDE])
+    def _walk(self, item: JudgeStates) -> _Walk:
+        key = item.source, item.shard
+        if key not in self._walks:
+            enumerate_states = kind(item.source.fault).states
+            assert enumerate_states is not None, f"{item.source.fault} leaves no states to rebuild"
+            assert self._job.recording is not None
+            part, parts = item.shard
+            found = enumerate_states(self._job.recording, item.source)
+            self._walks[key] = _Walk(islice(found, part, None, parts))
+        return self._walks[key]
 
 
 class _Walk:
@@ -96,23 +95,60 @@ class _Walk:
         return list(islice(self._states, CHUNK))
 
 
-_worker: Worker | None = None  # of this process of the pool
+class InProcess:
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def do(self, items: Iterable[WorkItem]) -> Iterator[Done]:
+        return map(self._worker.do, items)
+
+    def close(self) -> None:
+        """The rig is its owner's."""
 
 
-def _start_worker(
-    settings: Settings,
-    directory: Path,
-    session: str,
-    workload: Workload,
-    recording: Path | None,
-    parent: int,
-    cores: SimpleQueue[int],
-) -> None:
-    global _worker  # noqa: PLW0603 - a pool's worker has no other place for its state
+# --- local processes -----------------------------------------------------------------------------
+
+_mine: list[Worker] = []  # of this process of the pool: one
+
+
+class LocalProcesses:
+    def __init__(self, job: Job, workspace: Workspace, jobs: int) -> None:
+        path = workspace.path / "job"
+        path.write_bytes(msgspec.msgpack.encode(job))
+        context = get_context("spawn")
+        cores: SimpleQueue[int] = context.SimpleQueue()
+        for core in one_each(jobs):
+            cores.put(core)
+        arguments = (path, workspace.path, workspace.session, os.getpid(), cores)
+        self._window = min(2 * jobs, WINDOW)
+        with _no_ctrl_c():
+            self._pool = ProcessPoolExecutor(jobs, context, _start_worker, arguments)
+
+    def do(self, items: Iterable[WorkItem]) -> Iterator[Done]:
+        pending: deque[Future[Done]] = deque()
+        for item in items:
+            with _no_ctrl_c():
+                pending.append(self._pool.submit(_do, item))
+            if len(pending) > self._window:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _start_worker(path: Path, directory: Path, session: str, parent: int, cores: SimpleQueue[int]) -> None:
     die_with_parent(parent)
     stay_on(cores.get())
-    _worker = Worker(settings, Bench(settings, directory, session), workload, recording)
+    job = msgspec.msgpack.decode(path.read_bytes(), type=Job, dec_hook=decode_hook)
+    _mine.append(Worker(job, Rig(registry.resolve(job.settings), directory, session)))
     gc.freeze()  # the recording stays for ever; collections need not walk it
+
+
+def _do(item: WorkItem) -> Done:
+    (worker,) = _mine
+    return worker.do(item)
 
 
 def stay_on(core: int) -> None:
@@ -129,77 +165,6 @@ def one_each(jobs: int) -> list[int]:
     """A core for each worker, of those that this process may use."""
     known = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
     return list(islice(cycle(known), jobs))
-
-
-def _judge(schedule: Schedule) -> Outcome:
-    assert _worker is not None
-    return _worker.judge(schedule)
-
-
-def _examine(case: Case) -> Examined:
-    assert _worker is not None
-    return _worker.examine(case)
-
-
-def _judge_chunk(chunk: tuple[Crash, int]) -> list[Outcome]:
-    assert _worker is not None
-    return _worker.judge_chunk(chunk)
-
-
-class Pool:
-    def __init__(
-        self,
-        settings: Settings,
-        workspace: Workspace,
-        bench: Bench,
-        workload: Workload,
-        recording: Recording | None = None,
-    ) -> None:
-        path = workspace.path / "recording" if recording else None
-        if path:
-            path.write_bytes(msgspec.msgpack.encode(recording))
-        self._jobs = settings.jobs
-        self._executor: ProcessPoolExecutor | None = None
-        self._inline = Worker(settings, bench, workload, path)
-        if settings.jobs > 1:
-            context = get_context("spawn")
-            cores: SimpleQueue[int] = context.SimpleQueue()
-            for core in one_each(settings.jobs):
-                cores.put(core)
-            arguments = (settings, workspace.path, workspace.session, workload, path, os.getpid(), cores)
-            with _no_ctrl_c():
-                self._executor = ProcessPoolExecutor(settings.jobs, context, _start_worker, arguments)
-
-    def outcomes(self, schedules: Iterable[Schedule]) -> Iterator[Outcome]:
-        return self._map(_judge, self._inline.judge, schedules)
-
-    def cases(self, cases: Iterable[Case]) -> Iterator[Examined]:
-        return self._map(_examine, self._inline.examine, cases)
-
-    def states(self, crash: Crash, numbers: Iterable[int]) -> Iterator[Outcome]:
-        """The outcomes of chunks 0, 1, 2... of the states that a crash left, until there are no more."""
-        chunks = ((crash, number) for number in numbers)
-        for chunk in self._map(_judge_chunk, self._inline.judge_chunk, chunks):
-            yield from chunk
-            if len(chunk) < CHUNK:
-                return
-
-    def _map(self, in_worker: Callable[[T], R], here: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
-        if self._executor is None:
-            yield from map(here, tasks)
-            return
-        pending: deque[Future[R]] = deque()
-        for task in tasks:
-            with _no_ctrl_c():
-                pending.append(self._executor.submit(in_worker, task))
-            if len(pending) > min(2 * self._jobs, ROUND - 1):
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-
-    def close(self) -> None:
-        if self._executor:
-            self._executor.shutdown(wait=True, cancel_futures=True)
 
 
 @contextmanager

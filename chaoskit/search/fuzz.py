@@ -7,12 +7,12 @@ Every run of this chain is judged, the one without faults as well: a new workloa
 events. A chain ends with the first run that does not hold. A second crash is drawn from what the life
 after the first was seen to pass, so that every planned fault is expected to fire.
 
-A *place* is a point without its number, with the point before it and the stage that its life is in: it
-means the same in every workload, so that one can count where crashes have struck. Under `rare` bias a
-place is drawn the less often, the more often it was hit, and half of the later crashes strike a recovery.
+Crashes are counted per Place, which means the same in every workload. Under `rare` bias a place is drawn
+the less often, the more often it was hit, and half of the later crashes strike a recovery.
 
-One seed, one campaign, whatever the number of jobs: a case may know what the rounds before the last one
-have hit, which are over by then, and nothing else.
+One seed, one campaign, whatever the number of jobs or shards. Cases are numbered, and those with equal
+number modulo LANES are a lane. A case knows only the hits of its own lane, in rounds that are certainly
+over: a round is ROUND cases, no more than that are under way at once, and a shard has whole lanes.
 """
 
 from __future__ import annotations
@@ -25,32 +25,24 @@ from typing import Literal
 
 import msgspec
 
-from chaoskit.model import Fault, Firing, Kill, PersistPoint, Schedule, Verdict
-from chaoskit.search.plan import faults_at
-from chaoskit.search.rig import Bench, Outcome, judge_undisturbed, strays
+from chaoskit.faults.kill import Kill
+from chaoskit.faults.kind import kind
+from chaoskit.model import Doubt, Fault, Firing, PersistPoint, Schedule, Verdict
+from chaoskit.search.baseline import judge_undisturbed, strays
+from chaoskit.search.outcome import Outcome, Phase, Place
+from chaoskit.search.plan import Seen, Shard
+from chaoskit.search.rig import Rig
+from chaoskit.search.work import WINDOW, Case, WorkItem
 
 Bias = Literal["uniform", "rare"]
-Stage = Literal["first life", "recovery", "later"]
-ROUND = 32  # cases; no more of them are under way at the same time
+ROUND = WINDOW + 1
+LANES = 16  # at most so many shards have work
 DEPTHS = (1, 1, 2, 2, 3)  # how many crashes a chain has
 RECOVERY_SHARE = 0.5  # of later crashes, under bias
 CHANCE = 0.25  # of the draws are uniform under bias, too: what is hit often may still hide something
-STRAYED = "the run went another way before its crash than without one: the target is not repeatable"
-
-
-class Case(msgspec.Struct, frozen=True, kw_only=True):
-    number: int
-    seed: int  # of its workload
-    crashes: int  # in the last run of its chain
-    hits: Mapping[str, int]  # per place, as far as this case may know
-
-
-class Examined(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a case."""
-
-    number: int
-    undisturbed: Outcome
-    outcomes: tuple[Outcome, ...]
+STRAYED = Doubt(
+    "strayed", "before its crash the run went another way than without one: the target is not repeatable"
+)
 
 
 # --- the plan: pure ------------------------------------------------------------------------------
@@ -63,26 +55,51 @@ def seed_of(campaign: int, number: int) -> int:
 
 
 class Hits:
-    """Where crashes have struck, told in such a way that the number of jobs does not matter."""
+    """Where crashes have struck, reported to each case in such a way that jobs and shards do not matter."""
 
     def __init__(self) -> None:
-        self._rounds: defaultdict[int, Counter[str]] = defaultdict(Counter)
-        self._known: Counter[str] = Counter()
-        self._told = 0  # rounds that are in it
+        self._rounds: defaultdict[tuple[int, int], Counter[Place]] = defaultdict(Counter)
+        self._known: defaultdict[int, Counter[Place]] = defaultdict(Counter)  # per lane
+        self._folded: Counter[int] = Counter()  # per lane: how many rounds are in it
 
-    def add(self, number: int, places: Sequence[str]) -> None:
-        self._rounds[number // ROUND].update(places)
+    def add(self, number: int, places: Sequence[Place]) -> None:
+        self._rounds[number % LANES, number // ROUND].update(places)
 
-    def known_to(self, number: int) -> Counter[str]:
-        """Those of all rounds but the case's own and the one before it."""
-        while self._told < number // ROUND - 1:
-            self._known = self._known + self._rounds.pop(self._told, Counter())
-            self._told += 1
-        return self._known
+    def known_to(self, number: int) -> Counter[Place]:
+        """Those of the case's lane, in all rounds but its own and the one before it."""
+        lane = number % LANES
+        while self._folded[lane] < number // ROUND - 1:
+            finished = self._rounds.pop((lane, self._folded[lane]), Counter())
+            self._known[lane] = self._known[lane] + finished
+            self._folded[lane] += 1
+        return self._known[lane]
+
+
+class Fuzz:
+    """A plan: for ever, or until there are so many runs."""
+
+    rounds, exhaustive, recoveries_only, alone = 1, False, False, None
+
+    def __init__(self, seed: int, runs: int | None) -> None:
+        self._seed = seed
+        self.most = runs
+        self._hits = Hits()
+
+    def items(self, round_number: int, seen: Seen, shard: Shard) -> Iterator[WorkItem]:
+        del round_number, seen, shard
+        return cases(self._seed, self.most, self._hits)
+
+    def owns(self, shard: Shard, number: int, item: WorkItem) -> bool:
+        del item
+        part, parts = shard
+        return number % LANES % parts == part
+
+    def learn(self, item: WorkItem, outcomes: Sequence[Outcome]) -> None:
+        assert isinstance(item, Case)
+        self._hits.add(item.number, [o.place for o in outcomes if o.place and not o.missed])
 
 
 def cases(campaign: int, runs: int | None, hits: Hits) -> Iterator[Case]:
-    """For ever, or until there are so many runs."""
     number = planned = 0
     while runs is None or planned < runs:
         seed = seed_of(campaign, number)
@@ -94,25 +111,25 @@ def cases(campaign: int, runs: int | None, hits: Hits) -> Iterator[Case]:
         number += 1
 
 
-def places(firings: Sequence[Firing], recovery: int, *, first: bool) -> list[str]:
+def places(firings: Sequence[Firing], recovery: int, *, first: bool) -> list[Place]:
     """Of each firing in its life; the first `recovery` of them belong to recovery."""
     found, before = [], "start"
     for number, firing in enumerate(firings):
-        stage: Stage = "first life" if first else "recovery" if number < recovery else "later"
-        found.append(f"{stage}: {firing.when} {firing.point.name}, after {before}")
+        phase: Phase = "first life" if first else "recovery" if number < recovery else "later"
+        found.append(Place(phase, firing.when, firing.point.name, before))
         before = firing.point.name
     return found
 
 
 def draw(
-    rng: random.Random, where: Mapping[int, str], recovery: int, hits: Mapping[str, int], bias: Bias
+    rng: random.Random, where: Mapping[int, Place], recovery: int, hits: Mapping[Place, int], bias: Bias
 ) -> int:
     """The number of the firing to strike at; `where` has the places of those that can be struck."""
     if bias == "uniform" or rng.random() < CHANCE:
         return rng.choice(list(where))
     early = {number: place for number, place in where.items() if number < recovery}
     among = early if early and rng.random() < RECOVERY_SHARE else where
-    groups: dict[str, list[int]] = {}
+    groups: dict[Place, list[int]] = {}
     for number, place in among.items():
         groups.setdefault(place, []).append(number)
     weights = [1 / (1 + hits.get(place, 0)) for place in groups]
@@ -123,19 +140,18 @@ def draw(
 
 
 class Fuzzer:
-    """Examines cases on a bench."""
+    """Carries out cases on a rig."""
 
-    def __init__(self, bench: Bench, fault: str, bias: Bias) -> None:
-        self._bench = bench
-        self._fault = fault
+    def __init__(self, rig: Rig, fault: str, bias: Bias) -> None:
+        self._rig = rig
+        self._kind = kind(fault)
         self._bias = bias
-        self._told: set[PersistPoint] = set()
+        self._reported: set[PersistPoint] = set()
 
-    def examine(self, case: Case) -> Examined:
-        workload = self._bench.workload(case.seed)
-        undisturbed, workload = judge_undisturbed(
-            self._bench, *self._bench.run(Schedule(), workload), workload
-        )
+    def examine(self, case: Case) -> tuple[Outcome, ...]:
+        """The outcome of the run without faults, then of each crashed one."""
+        workload = self._rig.workload(case.seed)
+        undisturbed, workload = judge_undisturbed(self._rig, *self._rig.run(Schedule(), workload), workload)
         outcomes: list[Outcome] = []
         last, recovery = undisturbed, 0
         rng = random.Random(f"{case.seed}/faults")
@@ -144,31 +160,27 @@ class Fuzzer:
             if drawn is None:
                 break
             fault, place = drawn
-            run, directory = self._bench.run(Schedule((*last.schedule.faults, fault)), workload)
+            run, directory = self._rig.run(Schedule((*last.schedule.faults, fault)), workload)
             if isinstance(run.schedule.faults[0], Kill) and strays(run, workload):
                 run = msgspec.structs.replace(run, doubts=(*run.doubts, STRAYED))
-            last = self._bench.judge_run(run, directory, workload)
+            last = self._rig.judge_run(run, directory, workload)
             recovery = last.recovery
             outcomes.append(msgspec.structs.replace(last, place=place, last_trace=()))
-        return Examined(
-            number=case.number,
-            undisturbed=msgspec.structs.replace(undisturbed, last_trace=self._news(undisturbed)),
-            outcomes=tuple(outcomes),
-        )
+        return (msgspec.structs.replace(undisturbed, last_trace=self._news(undisturbed)), *outcomes)
 
     def _draw(
-        self, rng: random.Random, last: Outcome, recovery: int, hits: Mapping[str, int]
-    ) -> tuple[Fault, str] | None:
+        self, rng: random.Random, last: Outcome, recovery: int, hits: Mapping[Place, int]
+    ) -> tuple[Fault, Place] | None:
         firings = last.last_trace
         every = places(firings, recovery, first=not last.schedule.faults)
-        where = {n: every[n] for n, f in enumerate(firings) if faults_at(f, self._fault)}
+        where = {n: every[n] for n, f in enumerate(firings) if self._kind.at(f)}
         if not where:
             return None
         number = draw(rng, where, recovery, hits, self._bias)
-        return rng.choice(faults_at(firings[number], self._fault)), where[number]
+        return rng.choice(self._kind.at(firings[number])), where[number]
 
     def _news(self, undisturbed: Outcome) -> tuple[Firing, ...]:
-        """Of the points that it passed, those that this process has not told yet: most are known."""
-        fresh = tuple(f for f in undisturbed.last_trace if f.point not in self._told)
-        self._told |= {firing.point for firing in fresh}
+        """Of the points that it passed, those that this process has not reported yet: most are known."""
+        fresh = tuple(f for f in undisturbed.last_trace if f.point not in self._reported)
+        self._reported |= {firing.point for firing in fresh}
         return fresh

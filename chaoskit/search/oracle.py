@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from chaoskit.model import Finding, Invariant, Judgement, NothingToJudge, Run, Verdict
+from chaoskit.model import Doubt, Finding, Invariant, Judgement, NothingToJudge, Run, Verdict
 
 
 def judge(run: Run, invariants: Iterable[Invariant]) -> Judgement:
@@ -25,17 +25,17 @@ def judge(run: Run, invariants: Iterable[Invariant]) -> Judgement:
     verdict = Verdict.merge([floor, *claims.values()])
     if verdict is Verdict.NOT_MEASURED:
         verdict = Verdict.UNKNOWN
-        doubts.append("no invariant found anything to judge")
+        doubts.append(Doubt("nothing-judged", ""))
     return Judgement(verdict=verdict, claims=claims, findings=tuple(findings), doubts=tuple(doubts))
 
 
-def _apply(invariant: Invariant, run: Run) -> tuple[list[Finding], Verdict, list[str]]:
+def _apply(invariant: Invariant, run: Run) -> tuple[list[Finding], Verdict, list[Doubt]]:
     try:
         violations = list(invariant.check(run.history))
     except NothingToJudge:
         return [], Verdict.NOT_MEASURED, []
     except Exception as error:  # noqa: BLE001 - a broken checker must cost the pass, not the run
-        reason = f"invariant {invariant.name} crashed: {type(error).__name__}: {error}"
-        return [], Verdict.UNKNOWN, [reason]
+        reason = f"{invariant.name} crashed: {type(error).__name__}: {error}"
+        return [], Verdict.UNKNOWN, [Doubt("broken-invariant", reason)]
     findings = [Finding(invariant=invariant.name, kind=v.kind, message=v.message) for v in violations]
     return findings, Verdict.VIOLATED if findings else Verdict.HOLDS, []

@@ -1,127 +1,288 @@
-"""Plans: from the points that were seen to the schedules to run. Pure; one seed, one list.
+"""Plans: from the points that were seen to the work to do. Pure; one seed, one list.
 
 A schedule can only name points that are known to be reached, so plans grow in rounds: round one is
 drawn from the run without faults; a schedule with a second crash extends one that has been run, by
 a point that its last life was seen to pass. Every planned fault is therefore expected to fire, and
 one that does not is worth a doubt.
+
+Shards. Every shard plans the same rounds. It runs its own part of the last round only, and all of the
+earlier ones, because the last is planned from them; of these it counts its own part. So the shards of a
+campaign add up to exactly the campaign, whatever the plan.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Protocol
 
-from chaoskit.disk.interposer import NEEDS_SPACE, SYNCS
-from chaoskit.model import DiskError, DiskErrorKind, Fault, Firing, Kill, Schedule
+import msgspec
 
-Seen = Mapping[Schedule, Sequence[Firing]]  # what the last life of each finished schedule passed
+from chaoskit.disk.power_states import spread
+from chaoskit.faults.kill import Kill
+from chaoskit.faults.kind import StateSource, kind
+from chaoskit.model import Fault, Firing, Schedule
+from chaoskit.search.outcome import Outcome
+from chaoskit.search.work import JudgeStates, RunSchedule, WorkItem
+
+Shard = tuple[int, int]  # this one of so many
+Traces = Mapping[Schedule, Sequence[Firing]]  # what the last life of each finished schedule passed
+RECOVERIES = 8  # kills whose recoveries are looked at, to crash the different ones again
+
+
+class Seen:
+    """What the finished rounds have shown."""
+
+    def __init__(self, baseline: Sequence[Firing], *, recoveries_only: bool) -> None:
+        self.traces: dict[Schedule, Sequence[Firing]] = {Schedule(): baseline}
+        self._recoveries_only = recoveries_only
+
+    def note(self, outcome: Outcome) -> None:
+        extent = outcome.recovery if self._recoveries_only else None
+        self.traces[outcome.schedule] = outcome.last_trace[:extent]
 
 
 class Plan(Protocol):
+    @property
     def rounds(self) -> int: ...
 
-    def schedules(self, round_number: int, seen: Seen) -> Iterator[Schedule]:
-        """The schedules of one round (from 1), given what all earlier rounds have shown."""
+    @property
+    def exhaustive(self) -> bool:
+        """Whether it tries everything there is, unless it is cut short."""
         ...
 
-    def extent(self, recovery: int) -> int | None:
-        """How much of a later life's trace the plan wants to see, given how long recovery took."""
+    @property
+    def recoveries_only(self) -> bool:
+        """Whether later rounds want to see only the part of a life in which it recovered."""
+        ...
+
+    @property
+    def alone(self) -> tuple[str, str] | None:
+        """Tier and claim, if its runs have no crash and put one claim alone to the test."""
+        ...
+
+    @property
+    def most(self) -> int | None:
+        """A bound on its runs, where it has one and its items cannot be counted beforehand."""
+        ...
+
+    def items(self, round_number: int, seen: Seen, shard: Shard) -> Iterable[WorkItem]:
+        """The work of one round (from 1); a sequence where it can be counted beforehand."""
+        ...
+
+    def owns(self, shard: Shard, number: int, item: WorkItem) -> bool:
+        """Whether the item with this number in its round is this shard's to count."""
+        ...
+
+    def learn(self, item: WorkItem, outcomes: Sequence[Outcome]) -> None:
+        """What an item has shown, before the next ones are asked for."""
         ...
 
 
-def faults_at(firing: Firing, kind: str) -> list[Fault]:
-    """What can be done at a point."""
-    return disk_errors(firing) if kind == "disk" else [Kill(firing.point, firing.when)]
+class _Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What most plans have in common."""
+
+    @property
+    def rounds(self) -> int:
+        return 1
+
+    @property
+    def exhaustive(self) -> bool:
+        return False
+
+    @property
+    def recoveries_only(self) -> bool:
+        return True
+
+    @property
+    def alone(self) -> tuple[str, str] | None:
+        return None
+
+    @property
+    def most(self) -> int | None:
+        return None
+
+    def owns(self, shard: Shard, number: int, item: WorkItem) -> bool:
+        del item
+        part, parts = shard
+        return number % parts == part
+
+    def learn(self, item: WorkItem, outcomes: Sequence[Outcome]) -> None:
+        """Nothing: what the next round needs is in Seen."""
 
 
-def disk_errors(firing: Firing) -> list[Fault]:
-    """Each error that the operation can have there, once and from there on."""
-    point = firing.point
-    kind = point.name.partition(" ")[0]
-    refused = kind in NEEDS_SPACE | SYNCS  # by a full disk
-    full: tuple[DiskErrorKind, ...] = ("ENOSPC",) if refused else ()
-    errors: dict[str, tuple[DiskErrorKind, ...]] = {
-        "before": ("lost" if kind in ("fsync", "fdatasync") else "EIO", *full),
-        "half": ("short",),
-        "after": (),
-    }
-    return [DiskError(point, e, lasting) for e in errors[firing.when] for lasting in (False, True)]
+def _runs(schedules: Iterable[Schedule]) -> list[WorkItem]:
+    return [RunSchedule(schedule) for schedule in schedules]
 
 
-class Sweep:
+class Sweep(_Plan, frozen=True, kw_only=True):
     """Every point, every fault; then every point of every recovery that was seen to be different.
 
     Two recoveries that pass the same points in the same order are taken as one: crashing both at
     every point would try the same thing twice.
     """
 
-    def __init__(self, kind: str = "kill") -> None:
-        self._kind = kind
+    fault: str = "kill"
+    deep: bool = True  # crash the recoveries as well, where the fault allows it
 
+    @property
     def rounds(self) -> int:
-        return 1 if self._kind == "disk" else 2
+        return kind(self.fault).sweep_rounds if self.deep else 1
 
-    def schedules(self, round_number: int, seen: Seen) -> Iterator[Schedule]:
-        for parent in [Schedule()] if round_number == 1 else self._recoveries(seen):
-            for firing in seen[parent]:
-                for fault in faults_at(firing, self._kind):
+    @property
+    def exhaustive(self) -> bool:
+        return True
+
+    def items(self, round_number: int, seen: Seen, shard: Shard) -> Sequence[WorkItem]:
+        del shard
+        return _runs(self.schedules(round_number, seen.traces))
+
+    def schedules(self, round_number: int, traces: Traces) -> Iterator[Schedule]:
+        for parent in [Schedule()] if round_number == 1 else different(traces):
+            for firing in traces[parent]:
+                for fault in kind(self.fault).at(firing):
                     yield Schedule((*parent.faults, fault))
 
-    def extent(self, recovery: int) -> int | None:
-        return recovery
 
-    @staticmethod
-    def _recoveries(seen: Seen) -> Iterator[Schedule]:
-        met: set[tuple[tuple[str, str], ...]] = set()
-        for schedule, firings in seen.items():
-            passed = tuple((firing.point.name, firing.when) for firing in firings)
-            if schedule.faults and passed and passed not in met:
-                met.add(passed)
-                yield schedule
+def different(traces: Traces) -> Iterator[Schedule]:
+    """One schedule for each recovery that passes other points than the ones before it."""
+    met: set[tuple[tuple[str, str], ...]] = set()
+    for schedule, firings in traces.items():
+        passed = tuple((firing.point.name, firing.when) for firing in firings)
+        if schedule.faults and passed and passed not in met:
+            met.add(passed)
+            yield schedule
 
 
-class Sample:
+class Sample(_Plan, frozen=True, kw_only=True):
     """`runs` schedules drawn from the seed: one crash, then two, then three, about a third each.
 
     Later crashes are drawn with a bias towards the beginning of a life, because that is where
     recovery happens.
     """
 
-    DEPTH = 3
+    seed: int
+    runs: int
+    fault: str = "kill"
 
-    def __init__(self, seed: int, runs: int, kind: str = "kill") -> None:
-        self._seed = seed
-        self._runs = runs
-        self._kind = kind
-
+    @property
     def rounds(self) -> int:
-        return self.DEPTH
+        return 3
 
-    def extent(self, recovery: int) -> int | None:  # noqa: ARG002 - any point of a later life will do
-        return None
+    @property
+    def recoveries_only(self) -> bool:
+        return False
 
-    def schedules(self, round_number: int, seen: Seen) -> Iterator[Schedule]:
-        rng = random.Random(f"{self._seed}/{round_number}")
-        parents = [s for s in seen if len(s.faults) == round_number - 1 and seen[s]]
+    def items(self, round_number: int, seen: Seen, shard: Shard) -> Sequence[WorkItem]:
+        del shard
+        return _runs(self.schedules(round_number, seen.traces))
+
+    def schedules(self, round_number: int, traces: Traces) -> Iterator[Schedule]:
+        rng = random.Random(f"{self.seed}/{round_number}")
+        parents = [s for s in traces if len(s.faults) == round_number - 1 and traces[s]]
         done: set[Schedule] = set()
-        share = self._share(round_number, sum(bool(schedule.faults) for schedule in seen))
+        share = self._share(round_number, sum(bool(schedule.faults) for schedule in traces))
         # Few distinct schedules may exist; a bounded number of draws keeps this finite.
         for _ in range(20 * share):
             if len(done) == share or not parents:
                 return
-            schedule = self._draw(rng, rng.choice(parents), seen)
+            schedule = self._draw(rng, rng.choice(parents), traces)
             if schedule and schedule not in done:
                 done.add(schedule)
                 yield schedule
 
-    def _draw(self, rng: random.Random, parent: Schedule, seen: Seen) -> Schedule | None:
-        firings = seen[parent]
+    def _draw(self, rng: random.Random, parent: Schedule, traces: Traces) -> Schedule | None:
+        firings = traces[parent]
         fraction = rng.random() if not parent.faults else rng.random() ** 2
-        possible = faults_at(firings[int(fraction * len(firings))], self._kind)
+        possible = kind(self.fault).at(firings[int(fraction * len(firings))])
         return Schedule((*parent.faults, rng.choice(possible))) if possible else None
 
     def _share(self, round_number: int, done: int) -> int:
         """What a round could not find, because there was no more, the later ones make up for."""
-        rounds_left = self.DEPTH - round_number + 1
-        return -(-(self._runs - done) // rounds_left)
+        rounds_left = self.rounds - round_number + 1
+        return -(-(self.runs - done) // rounds_left)
+
+
+class RebuiltStates(_Plan, frozen=True, kw_only=True):
+    """The crash states of one recording, chunk by chunk, until there are no more."""
+
+    source: StateSource
+
+    @property
+    def exhaustive(self) -> bool:
+        return True  # as long as `most` is not reached
+
+    @property
+    def most(self) -> int | None:
+        return self.source.budget
+
+    def items(self, round_number: int, seen: Seen, shard: Shard) -> Iterator[WorkItem]:
+        del round_number, seen
+        return (JudgeStates(self.source, shard, chunk) for chunk in count())
+
+    def owns(self, shard: Shard, number: int, item: WorkItem) -> bool:
+        del shard, number, item
+        return True  # an item names the states of one shard only
+
+
+class SpreadFaults(_Plan, frozen=True, kw_only=True):
+    """About `runs` faults of one tier, spread evenly over the run."""
+
+    fault: str
+    tier: str
+    runs: int
+
+    def items(self, round_number: int, seen: Seen, shard: Shard) -> Sequence[WorkItem]:
+        del round_number, shard
+        possible = [self._at(firing) for firing in seen.traces[Schedule()]]
+        there = [faults for faults in possible if faults]
+        each = max(map(len, there), default=1)
+        chosen = spread(there, max(1, self.runs // each))
+        return _runs(Schedule((fault,)) for faults in chosen for fault in faults)
+
+    def _at(self, firing: Firing) -> list[Fault]:
+        return [fault for fault in kind(self.fault).at(firing) if fault.tier == self.tier]
+
+
+class Recoveries(_Plan, frozen=True, kw_only=True):
+    """A few kills spread over the run, then about `runs` second ones spread over their recoveries."""
+
+    runs: int
+
+    @property
+    def rounds(self) -> int:
+        return 2
+
+    def items(self, round_number: int, seen: Seen, shard: Shard) -> Sequence[WorkItem]:
+        del shard
+        if round_number == 1:
+            firings = seen.traces[Schedule()]
+            return _runs(Schedule((Kill(f.point, f.when),)) for f in spread(firings, RECOVERIES))
+        return _runs(spread(list(self._second(seen.traces)), self.runs))
+
+    @staticmethod
+    def _second(traces: Traces) -> Iterator[Schedule]:
+        met: set[tuple[str, ...]] = set()
+        for schedule, firings in traces.items():
+            passed = tuple(firing.point.name for firing in firings)
+            if schedule.faults and passed not in met:
+                met.add(passed)
+                for firing in firings:
+                    yield Schedule((*schedule.faults, Kill(firing.point, firing.when)))
+
+
+class Watch(_Plan, frozen=True, kw_only=True):
+    """Runs without a crash: the workload itself does something to the target, and one claim is judged."""
+
+    tier: str
+    claim: str
+    runs: int = 1
+
+    @property
+    def alone(self) -> tuple[str, str] | None:
+        return self.tier, self.claim
+
+    def items(self, round_number: int, seen: Seen, shard: Shard) -> Sequence[WorkItem]:
+        del round_number, seen, shard
+        return _runs(Schedule() for _ in range(self.runs))

@@ -1,15 +1,31 @@
-"""Result: what a campaign found, added up from the outcomes of its runs. Pure."""
+"""Results: what outcomes add up to. Pure.
+
+A Partial is what a part of a campaign has found: a worker, a shard, one of several campaigns, another
+machine. Partials form a commutative monoid: `Partial()` is its zero, `merge` adds two of them, and neither
+order nor grouping changes the sum. Whatever is chosen among equals (the witness of a finding, the first of
+some doubts) is therefore chosen by `order`, the place of its run in the campaign as it was planned, and
+never by who finished first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from chaoskit import __version__, repro
-from chaoskit.model import Finding, PersistPoint, Repro, Schedule, Verdict
-from chaoskit.search.rig import Outcome
+from chaoskit.disk.hint import Hint
+from chaoskit.model import Doubt, Event, Finding, PersistPoint, Repro, Schedule, Verdict
+from chaoskit.search.outcome import Outcome
 from chaoskit.settings import Settings
+
+K = TypeVar("K")
+V = TypeVar("V")
+Order = tuple[int, ...]  # campaign, plan, round, item, outcome
+TierOf = Callable[[Schedule], str]
+Claims = dict[str, dict[str, Verdict]]  # invariant -> tier -> verdict
+LAST: Order = (2**31,)  # after everything that was planned
 
 
 class Witness(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,244 +34,289 @@ class Witness(msgspec.Struct, frozen=True, kw_only=True):
     finding: Finding
     tier: str
     schedule: Schedule
-    token: str
-    story: tuple[str, ...]  # the run in a few lines
     kept: str | None
+    order: Order
+    token: str = ""  # from which it is reproduced; the same for the same run
     seed: int = 0  # of the workload
-    operations: tuple[str, ...] = ()  # what was asked, in order, and what came of it
+    events: tuple[Event, ...] = ()  # of the run
     rebuilt: bool = False  # not yet confirmed by a real crash
-    hint: tuple[str, ...] = ()  # which missing sync would have prevented it
-    times: int = 1  # runs of this campaign that showed the same
+    hint: Hint | None = None  # which missing sync would have prevented it
+    times: int = 1  # runs that showed the same
+
+    @property
+    def key(self) -> str:
+        return f"{self.finding.signature} [{self.tier}]"
+
+    @property
+    def rank(self) -> tuple[int, Order, str]:
+        """The first witness of the fewest crashes is the one that is easiest to read."""
+        return len(self.schedule.faults), self.order, str(self.schedule)
 
 
 class Tally(msgspec.Struct, kw_only=True):
-    """What was done at one point by one fault, and what came of it."""
+    """What was done at one point by one fault, and the worst verdict it had."""
 
     runs: int = 0
     fired: int = 0
-    verdict: Verdict = Verdict.NOT_MEASURED  # the worst
-    times: int = 0  # that the worst was met
+    verdict: Verdict = Verdict.NOT_MEASURED
+    times: int = 0  # that this was the verdict
 
-    def add(self, verdict: Verdict) -> None:
-        if verdict.rank > self.verdict.rank:
-            self.verdict, self.times = verdict, 0
-        self.times += verdict is self.verdict
+    def plus(self, other: Tally) -> Tally:
+        worst = Verdict.merge([self.verdict, other.verdict])
+        times = sum(each.times for each in (self, other) if each.verdict is worst)
+        return Tally(runs=self.runs + other.runs, fired=self.fired + other.fired, verdict=worst, times=times)
 
 
-class Covered(msgspec.Struct, kw_only=True):
+class Coverage(msgspec.Struct, kw_only=True):
     """What was done in one tier."""
 
+    states: int = 0  # crashes that were recovered from and judged
+    confirmed: int = 0  # of these, carried out for real
+    missed: int = 0  # planned, and did not happen
+    complete: bool = True  # every one there is: neither a sample nor cut short
+
+    def plus(self, other: Coverage) -> Coverage:
+        return Coverage(
+            states=self.states + other.states,
+            confirmed=self.confirmed + other.confirmed,
+            missed=self.missed + other.missed,
+            complete=self.complete and other.complete,
+        )
+
+
+class Partial(msgspec.Struct, kw_only=True):
     runs: int = 0
-    confirmed: int = 0
-    missed: int = 0
+    fired: int = 0  # runs in which every planned fault happened
+    missed: int = 0  # planned faults that did not
+    states: int = 0  # crash states that were rebuilt from a recording
+    confirmed: int = 0  # ... and also crashed for real, with the same verdict
+    points: set[PersistPoint] = set()
+    places: set[str] = set()  # at which a fault struck
+    claims: Claims = {}
+    witnesses: dict[str, Witness] = {}  # by key
+    doubts: dict[str, tuple[Order, Doubt]] = {}  # by their text, with where each was met first
+    table: dict[str, dict[str, Tally]] = {}  # point name -> fault -> tally
+    tiers: dict[str, Coverage] = {}
 
-    def add(self, outcome: Outcome) -> None:
-        self.runs += 1
-        self.confirmed += outcome.confirmed or not outcome.rebuilt
-        self.missed += outcome.missed
-
-
-Claims = dict[str, dict[str, Verdict]]  # invariant -> tier -> verdict
-
-
-class Result(msgspec.Struct, frozen=True, kw_only=True):
-    settings: Settings
-    verdict: Verdict
-    runs: int
-    points: int
-    states: int  # crash states that were rebuilt from a recording
-    confirmed: int  # ... and also run into for real, with the same verdict
-    covered: int = 0  # places at which a fault struck
-    fired: int  # runs in which every planned fault happened
-    missed: int  # planned faults that did not
-    seconds: float
-    claims: Claims
-    witnesses: tuple[Witness, ...]
-    doubts: tuple[str, ...]  # reasons for UNKNOWN
-    table: dict[str, dict[str, Tally]]  # point name -> fault -> tally
-    tiers: dict[str, Covered] = {}
-
-
-class Counter:
-    """Adds up outcomes to a Result."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        invariants: Iterable[str],
-        *,
-        whole: bool = True,
-        tier: Callable[[Schedule], str] = lambda schedule: schedule.tier,
-    ) -> None:
-        """`whole`: every claim has to be put to the test; a replay shows one run only."""
-        self._tier = tier
-        self._tiers: dict[str, Covered] = {}
-        self._settings = settings
-        self._whole = whole
-        self._points: set[PersistPoint] = set()
-        self._covered: set[str] = set()
-        self._claims: Claims = {name: {} for name in invariants}
-        self._witnesses: dict[tuple[str, str], Witness] = {}
-        self._doubts: dict[str, None] = {}
-        self._table: dict[str, dict[str, Tally]] = {}
-        self._runs = self._fired = self._missed = self._states = self._confirmed = 0
+    def merge(self, other: Partial) -> Partial:
+        """The sum of two; neither is changed."""
+        claims: Claims = {name: dict(tiers) for name, tiers in self.claims.items()}
+        for name, tiers in other.claims.items():
+            mine = claims.setdefault(name, {})
+            for tier, verdict in tiers.items():
+                mine[tier] = Verdict.merge([mine.get(tier, Verdict.NOT_MEASURED), verdict])
+        table = {name: dict(row) for name, row in self.table.items()}
+        for name, row in other.table.items():
+            mine_row = table.setdefault(name, {})
+            for fault, tally in row.items():
+                mine_row[fault] = mine_row.get(fault, Tally()).plus(tally)
+        return Partial(
+            runs=self.runs + other.runs,
+            fired=self.fired + other.fired,
+            missed=self.missed + other.missed,
+            states=self.states + other.states,
+            confirmed=self.confirmed + other.confirmed,
+            points=self.points | other.points,
+            places=self.places | other.places,
+            claims=claims,
+            witnesses=_union(self.witnesses, other.witnesses, _clearer),
+            doubts=_union(self.doubts, other.doubts, min),
+            table=table,
+            tiers=_union(self.tiers, other.tiers, Coverage.plus),
+        )
 
     @property
-    def runs(self) -> int:
-        return self._runs
+    def violated(self) -> bool:
+        return bool(self.witnesses)
 
-    @property
-    def covered(self) -> int:
-        return len(self._covered)
+    def unconfirmed(self) -> list[Witness]:
+        return [witness for witness in self.witnesses.values() if witness.rebuilt]
 
-    @property
-    def findings(self) -> int:
-        return len(self._witnesses)
+    def confirm(self, witness: Witness, confirmed: Witness | None) -> None:
+        """Put what a real crash showed in the place of what a rebuilt state had shown.
 
-    def add(self, outcome: Outcome) -> None:
+        A finding that cannot be reproduced accuses nobody but the harness.
+        """
+        if confirmed:
+            self.witnesses[witness.key] = confirmed
+            self.confirmed += 1
+            self.tiers[witness.tier].confirmed += 1
+            return
+        del self.witnesses[witness.key]
+        self.note(Doubt("unconfirmed", f"{witness.schedule}: {witness.finding.message}"), witness.order)
+        name = witness.finding.invariant
+        if not any(w.finding.invariant == name and w.tier == witness.tier for w in self.witnesses.values()):
+            self.claims[name][witness.tier] = Verdict.UNKNOWN
+
+    def note(self, doubt: Doubt, order: Order) -> None:
+        known = self.doubts.get(str(doubt), (order, doubt))
+        self.doubts[str(doubt)] = min(known, (order, doubt))
+
+
+def _union(mine: dict[K, V], others: dict[K, V], both: Callable[[V, V], V]) -> dict[K, V]:
+    shared = {key: both(mine[key], others[key]) for key in mine.keys() & others.keys()}
+    return {**mine, **others, **shared}
+
+
+def _clearer(one: Witness, other: Witness) -> Witness:
+    chosen = min(one, other, key=lambda witness: witness.rank)
+    return msgspec.structs.replace(chosen, times=one.times + other.times)
+
+
+# --- one outcome ---------------------------------------------------------------------------------
+
+
+class Accumulator:
+    """Adds outcomes of one scenario to a Partial, at little cost for each."""
+
+    def __init__(self, invariants: Iterable[str], tier_of: TierOf) -> None:
+        self._tier_of = tier_of
+        self.partial = Partial(claims={name: {} for name in invariants})
+
+    def add(self, outcome: Outcome, order: Order) -> None:
         if outcome.schedule.faults:
             self._add_crashed(outcome)
         else:
             self._add_undisturbed(outcome)
-        self._note(outcome)
+        self._note(outcome, order, self._tier_of(outcome.schedule))
 
-    def add_alone(self, outcome: Outcome, claim: str) -> None:
+    def add_alone(self, outcome: Outcome, order: Order, tier: str, claim: str) -> None:
         """A run without a crash that puts one claim to the test, and no other."""
-        self._tiers.setdefault(self._tier(outcome.schedule), Covered()).add(outcome)
-        self._claim(claim, self._tier(outcome.schedule), outcome.judgement.claims[claim])
+        self._cover(tier, outcome)
+        self._claim(claim, tier, outcome.judgement.claims[claim])
         mine = tuple(f for f in outcome.judgement.findings if f.invariant == claim)
         judgement = msgspec.structs.replace(outcome.judgement, findings=mine)
-        self._note(msgspec.structs.replace(outcome, judgement=judgement))
+        self._note(msgspec.structs.replace(outcome, judgement=judgement), order, tier)
+
+    def leave_out(self, tiers: Iterable[str]) -> None:
+        """Not everything of these was tried."""
+        for tier in tiers:
+            if tier in self.partial.tiers:
+                self.partial.tiers[tier].complete = False
 
     def _add_undisturbed(self, outcome: Outcome) -> None:
         """A run without faults can violate, but that it holds says nothing about crashes."""
-        self._points |= {firing.point for firing in outcome.last_trace}
+        self.partial.points |= {firing.point for firing in outcome.last_trace}
         for name, verdict in outcome.judgement.claims.items():
             if verdict.rank > Verdict.HOLDS.rank:
                 self._claim(name, "undisturbed", verdict)
 
     def _add_crashed(self, outcome: Outcome) -> None:
-        self._runs += 1
-        self._states += outcome.rebuilt
-        self._confirmed += outcome.confirmed
-        self._fired += not outcome.missed
-        self._missed += outcome.missed
-        tier = self._tier(outcome.schedule)
-        self._tiers.setdefault(tier, Covered()).add(outcome)
+        found = self.partial
+        found.runs += 1
+        found.states += outcome.rebuilt
+        found.confirmed += outcome.confirmed
+        found.fired += not outcome.missed
+        found.missed += outcome.missed
+        tier = self._tier_of(outcome.schedule)
+        self._cover(tier, outcome)
         for name, verdict in outcome.judgement.claims.items():
             self._claim(name, tier, verdict)
         self._count(outcome)
 
+    def _cover(self, tier: str, outcome: Outcome) -> None:
+        covered = self.partial.tiers.setdefault(tier, Coverage())
+        covered.states += 1
+        covered.confirmed += outcome.confirmed or not outcome.rebuilt
+        covered.missed += outcome.missed
+
     def _claim(self, name: str, tier: str, verdict: Verdict) -> None:
-        tiers = self._claims[name]
+        tiers = self.partial.claims[name]
         tiers[tier] = Verdict.merge([tiers.get(tier, Verdict.NOT_MEASURED), verdict])
 
     def _count(self, outcome: Outcome) -> None:
-        fault = outcome.schedule.faults[-1]
-        row = self._table.setdefault(fault.point.name, {})
-        tally = row.setdefault(fault.name, Tally())
-        tally.runs += 1
+        fault, verdict = outcome.schedule.faults[-1], outcome.judgement.verdict
+        row = self.partial.table.setdefault(fault.point.name, {})
+        once = Tally(runs=1, fired=int(not outcome.missed), verdict=verdict, times=1)
+        row[fault.name] = row.get(fault.name, Tally()).plus(once)
         if not outcome.missed:
-            tally.fired += 1
-            self._covered.add(outcome.place or str(fault))
-        tally.add(outcome.judgement.verdict)
+            self.partial.places.add(str(outcome.place or fault))
 
-    def _note(self, outcome: Outcome) -> None:
-        judgement, schedule = outcome.judgement, outcome.schedule
-        self._doubts |= dict.fromkeys(judgement.doubts)
-        for finding in {f.signature: f for f in reversed(judgement.findings)}.values():
-            tier = self._tier(schedule)
-            key = (finding.signature, tier)
-            known = self._witnesses.get(key)
-            # The first witness of the fewest crashes is the one that is easiest to read.
-            if known is None or len(schedule.faults) < len(known.schedule.faults):
-                witness = Witness(
-                    finding=finding,
-                    tier=tier,
-                    schedule=schedule,
-                    seed=outcome.seed,
-                    story=outcome.story,
-                    operations=outcome.operations,
-                    kept=outcome.kept,
-                    token=self.token(finding, outcome),
-                    rebuilt=outcome.rebuilt,
-                    times=known.times if known else 0,
-                )
-            else:
-                witness = known
-            self._witnesses[key] = msgspec.structs.replace(witness, times=witness.times + 1)
-
-    def unconfirmed(self) -> list[Witness]:
-        return [witness for witness in self._witnesses.values() if witness.rebuilt]
-
-    def confirm(self, witness: Witness, confirmed: Witness | None) -> None:
-        """Put what was met for real in the place of what a rebuilt state had shown.
-
-        A finding that cannot be met again accuses nobody but the harness.
-        """
-        key = (witness.finding.signature, witness.tier)
-        if confirmed:
-            self._witnesses[key] = confirmed
-            self._confirmed += 1
-            self._tiers[witness.tier].confirmed += 1
-            return
-        del self._witnesses[key]
-        self._doubts[
-            f"found on a rebuilt state, not met in a real crash: {witness.schedule}: "
-            f"{witness.finding.message}"
-        ] = None
-        name = witness.finding.invariant
-        if not any(w.finding.invariant == name and t == witness.tier for (_, t), w in self._items()):
-            self._claims[name][witness.tier] = Verdict.UNKNOWN
-
-    def _items(self) -> list[tuple[tuple[str, str], Witness]]:
-        return list(self._witnesses.items())
-
-    def token(self, finding: Finding, outcome: Outcome) -> str:
-        return repro.encode(
-            Repro(
-                version=__version__,
-                scenario=self._settings.scenario,
-                mutant=self._settings.mutant,
-                seed=outcome.seed,
-                agents=self._settings.agents,
+    def _note(self, outcome: Outcome, order: Order, tier: str) -> None:
+        for doubt in outcome.judgement.doubts:
+            self.partial.note(doubt, order)
+        for finding in {f.signature: f for f in reversed(outcome.judgement.findings)}.values():
+            witness = Witness(
+                finding=finding,
+                tier=tier,
                 schedule=outcome.schedule,
-                signature=finding.signature,
-                store=self._settings.store,
+                seed=outcome.seed,
+                events=outcome.events,
+                kept=outcome.kept,
+                order=order,
+                rebuilt=outcome.rebuilt,
             )
-        )
+            same = self.partial.witnesses.get(witness.key)
+            self.partial.witnesses[witness.key] = _clearer(same, witness) if same else witness
 
-    def result(self, seconds: float) -> Result:
-        self._add_what_was_not_done()
-        every = [verdict for tiers in self._claims.values() for verdict in tiers.values()]
-        floor = Verdict.UNKNOWN if self._doubts else Verdict.HOLDS
-        return Result(
-            settings=self._settings,
-            verdict=Verdict.merge([floor, *every]),
-            runs=self._runs,
-            points=len(self._points),
-            states=self._states,
-            confirmed=self._confirmed,
-            covered=len(self._covered),
-            fired=self._fired,
-            missed=self._missed,
-            seconds=seconds,
-            claims=self._claims,
-            witnesses=tuple(sorted(self._witnesses.values(), key=self._importance)),
-            doubts=tuple(self._doubts),
-            table=self._table,
-            tiers=self._tiers,
-        )
 
-    def _add_what_was_not_done(self) -> None:
-        if not self._whole:
-            return
-        if not self._runs:
-            self._doubts["no schedule was run"] = None
-        for name, tiers in self._claims.items():
-            if Verdict.merge(tiers.values()) is Verdict.NOT_MEASURED:
-                self._doubts[f"nothing that happened put {name} to the test"] = None
+def with_tokens(found: Partial, settings: Settings) -> Partial:
+    """The same, with each witness' token: they differ in the scenario that they belong to."""
+    named = {key: _with_token(witness, settings) for key, witness in found.witnesses.items()}
+    return msgspec.structs.replace(found, witnesses=named)
 
-    def _importance(self, witness: Witness) -> int:
-        """In the order in which the scenario names its invariants."""
-        return list(self._claims).index(witness.finding.invariant)
+
+def _with_token(witness: Witness, settings: Settings) -> Witness:
+    if witness.token:
+        return witness
+    wanted = Repro(
+        version=__version__,
+        scenario=settings.scenario,
+        mutant=settings.mutant,
+        seed=witness.seed,
+        agents=settings.agents,
+        schedule=witness.schedule,
+        signature=witness.finding.signature,
+        store=settings.store,
+    )
+    return msgspec.structs.replace(witness, token=repro.encode(wanted))
+
+
+# --- the result ----------------------------------------------------------------------------------
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """A campaign, finished: what is shown, saved and asserted."""
+
+    settings: Settings
+    verdict: Verdict
+    seconds: float
+    found: Partial
+    witnesses: tuple[Witness, ...]  # in the order in which the scenario names its invariants
+    doubts: tuple[Doubt, ...]  # reasons for UNKNOWN
+
+    @property
+    def claims(self) -> Claims:
+        return self.found.claims
+
+    @property
+    def runs(self) -> int:
+        return self.found.runs
+
+
+def result_of(found: Partial, settings: Settings, claims: Sequence[str], seconds: float) -> Result:
+    """Of a whole campaign: every claim has to have been put to the test."""
+    whole = msgspec.structs.replace(found, doubts=dict(found.doubts))
+    if not found.runs:
+        whole.note(Doubt("nothing-ran", ""), LAST)
+    for number, name in enumerate(claims):
+        if Verdict.merge(found.claims.get(name, {}).values()) is Verdict.NOT_MEASURED:
+            whole.note(Doubt("not-measured", name), (*LAST, number))
+    return result_of_replay(whole, settings, claims, seconds)
+
+
+def result_of_replay(found: Partial, settings: Settings, claims: Sequence[str], seconds: float) -> Result:
+    """Of one run: it need not put every claim to the test."""
+    every = [verdict for tiers in found.claims.values() for verdict in tiers.values()]
+    floor = Verdict.UNKNOWN if found.doubts else Verdict.HOLDS
+    importance = {name: number for number, name in enumerate(claims)}
+    return Result(
+        settings=settings,
+        verdict=Verdict.merge([floor, *every]),
+        seconds=seconds,
+        found=found,
+        witnesses=tuple(
+            sorted(found.witnesses.values(), key=lambda w: (importance[w.finding.invariant], w.order))
+        ),
+        doubts=tuple(doubt for _, doubt in sorted(found.doubts.values())),
+    )

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from html import escape
 from xml.sax.saxutils import quoteattr
 
-from chaoskit.certify.certificate import TIERS, Certificate, CertifiedFinding, Coverage
-from chaoskit.model import Verdict
+from chaoskit.certify.certificate import Certificate, CertifiedFinding, Sign
+from chaoskit.search.result import Coverage
+from chaoskit.search.tiers import default_tiers
 
 COLOUR = {
     "HOLDS": "#2e7d32",
@@ -210,39 +211,42 @@ def _badge_words(certificate: Certificate) -> str:
     broken = sorted({f.claim for f in certificate.broken})
     if broken:
         return f"breaks {', '.join(broken)}"
-    if certificate.verdict is Verdict.VIOLATED:
-        return f"not {', '.join(sorted({f.claim for f in certificate.hazards}))}"
-    words: str = certificate.verdict.value
-    return words.lower()
+    hazards = len({f.claim for f in certificate.hazards})
+    more = f", {hazards} hazard{'s' * (hazards != 1)}" if hazards else ""
+    return f"{certificate.verdict.value.lower()}{more}"
 
 
 def junit(certificate: Certificate) -> str:
-    """One test case per cell; what was not measured is skipped, what is unknown is an error."""
+    """One test case per cell, by the rule of the certificate: what breaks a promise has failed, what is
+    unknown is an error, what was not measured is skipped; a hazard passes, and says what it is."""
     c = certificate
-    cases = [(claim, tier, c.cell(claim, tier)) for claim in c.claims for tier in c.tiers]
-    wrong = sum(verdict is Verdict.VIOLATED for *_, verdict in cases)
-    errors = sum(verdict is Verdict.UNKNOWN for *_, verdict in cases)
+    cells = [(claim, tier, c.sign(claim, tier)) for claim in c.claims for tier in c.tiers]
+    wrong = sum(sign == "VIOLATED" for *_, sign in cells)
+    errors = sum(sign == "unknown" for *_, sign in cells)
     lines = [
         '<?xml version="1.0" encoding="utf-8"?>',
-        (f'<testsuite name={quoteattr(c.target)} tests="{len(cases)}" failures="{wrong}" errors="{errors}">'),
+        f'<testsuite name={quoteattr(c.target)} tests="{len(cells)}" failures="{wrong}" errors="{errors}">',
     ]
-    for claim, tier, verdict in cases:
+    for claim, tier, sign in cells:
         lines.append(f"<testcase classname={quoteattr(c.target)} name={quoteattr(f'{claim} [{tier}]')}>")
-        lines.append(_junit_body(c, claim, tier, verdict))
+        lines.append(_junit_body(c, claim, tier, sign))
         lines.append("</testcase>")
     return "\n".join([*lines, "</testsuite>"]) + "\n"
 
 
-def _junit_body(c: Certificate, claim: str, tier: str, verdict: Verdict) -> str:
-    if verdict is Verdict.HOLDS:
-        return ""
-    if verdict is Verdict.NOT_MEASURED:
-        return '<skipped message="not measured"/>'
+def _junit_body(c: Certificate, claim: str, tier: str, sign: Sign) -> str:
     found = [f for f in c.findings if (f.claim, f.tier) == (claim, tier)]
-    words = "\n".join(f"{f.message}\nreproduce: chaoskit replay {f.repro}" for f in found)
-    if verdict is Verdict.UNKNOWN:
+    details = "\n".join(f"{f.message}\nreproduce: chaoskit replay {f.repro}" for f in found)
+    if sign == "-":
+        return '<skipped message="not measured"/>'
+    if sign == "unknown":
         return f'<error message="unknown">{escape("; ".join(c.unknown))}</error>'
-    return f"<failure message={quoteattr(found[0].message if found else claim)}>{escape(words)}</failure>"
+    if sign == "hazard":
+        return f"<system-out>hazard, not promised: {escape(details)}</system-out>"
+    if sign == "VIOLATED":
+        title = quoteattr(found[0].message if found else claim)
+        return f"<failure message={title}>{escape(details)}</failure>"
+    return ""
 
 
 # --- the scoreboard
@@ -257,7 +261,7 @@ def scoreboard_markdown(certificates: Sequence[Certificate]) -> str:
                 "",
                 *_legend(),
                 "",
-                *_table(_HEAD, rows),
+                *_table(_head(), rows),
                 "",
                 *(line for c in certificates for line in _summary(c)),
             ]
@@ -266,7 +270,8 @@ def scoreboard_markdown(certificates: Sequence[Certificate]) -> str:
     )
 
 
-_HEAD = ["target", "versions", *TIERS, "promises broken", "hazards"]
+def _head() -> list[str]:
+    return ["target", "versions", *default_tiers(), "promises broken", "hazards"]
 
 
 def _legend() -> list[str]:
@@ -284,7 +289,7 @@ def _row(c: Certificate) -> list[str]:
     return [
         c.target,
         versions or f"chaoskit {c.chaoskit}",
-        *(_worst(c, tier) for tier in TIERS),
+        *(_worst(c, tier) for tier in default_tiers()),
         ", ".join(sorted({f.claim for f in c.broken})) or "none",
         ", ".join(sorted({f.claim for f in c.hazards})) or "none",
     ]
@@ -310,7 +315,7 @@ def _cell_html(cell: str) -> str:
 
 def scoreboard_html(certificates: Sequence[Certificate]) -> str:
     rows = [[_cell_html(cell) for cell in _row(c)] for c in certificates]
-    body = ["<h1>Scoreboard</h1>", f"<p>{escape(_legend()[0])}</p>", _html_table(_HEAD, rows)]
+    body = ["<h1>Scoreboard</h1>", f"<p>{escape(_legend()[0])}</p>", _html_table(_head(), rows)]
     for c in certificates:
         body.append(f"<h2>{escape(c.target)}</h2><p>{escape(c.summary)}: {escape(c.headline())}</p>")
         body += [_html_finding(f) for f in c.findings[:6]]

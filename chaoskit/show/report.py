@@ -8,8 +8,10 @@ from typing import Any
 
 import msgspec
 
+from chaoskit.faults.kind import decode_hook
 from chaoskit.model import Verdict
 from chaoskit.search.result import Result, Witness
+from chaoskit.story import operations, tell
 
 RESULT_FILE = "result.json"
 
@@ -31,7 +33,7 @@ def as_json(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def _one(result: Result) -> dict[str, Any]:
-    settings = result.settings
+    settings, found = result.settings, result.found
     return {
         "schema": 1,
         "verdict": result.verdict.value,
@@ -42,21 +44,21 @@ def _one(result: Result) -> dict[str, Any]:
         "faults": list(settings.faults),
         "agents": settings.agents,
         "plan": settings.plan,
-        "runs": result.runs,
-        "points": result.points,
-        "covered": result.covered,
-        "states": result.states,  # crash states rebuilt from a recording...
-        "unique_states": result.states,  # ... which are enumerated without repetition
-        "fired": result.fired,
-        "missed": result.missed,
-        "confirmed": result.confirmed,
+        "runs": found.runs,
+        "points": len(found.points),
+        "covered": len(found.places),
+        "states": found.states,  # crash states rebuilt from a recording...
+        "unique_states": found.states,  # ... which are enumerated without repetition
+        "fired": found.fired,
+        "missed": found.missed,
+        "confirmed": found.confirmed,
         "seconds": round(result.seconds, 3),
         "claims": {
             name: {tier: verdict.value for tier, verdict in tiers.items()}
-            for name, tiers in result.claims.items()
+            for name, tiers in found.claims.items()
         },
         "findings": [_finding(witness) for witness in result.witnesses],
-        "unknown": list(result.doubts),
+        "unknown": [str(doubt) for doubt in result.doubts],
     }
 
 
@@ -71,9 +73,9 @@ def _finding(witness: Witness) -> dict[str, Any]:
         "message": witness.finding.message,
         "runs": witness.times,
         "seed": witness.seed,
-        "story": list(witness.story),
-        "operations": list(witness.operations),
-        "hint": list(witness.hint),
+        "story": list(tell(witness.events)),
+        "operations": list(operations(witness.events)),
+        "hint": str(witness.hint).splitlines() if witness.hint else [],
         "repro": witness.token,
     }
 
@@ -85,4 +87,4 @@ def save(result: Result, directory: Path) -> None:
 
 
 def load(directory: Path) -> Result:
-    return msgspec.json.decode((directory / RESULT_FILE).read_bytes(), type=Result)
+    return msgspec.json.decode((directory / RESULT_FILE).read_bytes(), type=Result, dec_hook=decode_hook)

@@ -19,6 +19,7 @@ from chaoskit.model import Verdict
 from chaoskit.search.campaign import Progress as OnProgress, SoFar
 from chaoskit.search.result import Result, Tally, Witness
 from chaoskit.settings import Settings
+from chaoskit.story import operations, tell, until_last_crash
 
 STYLE = {
     Verdict.HOLDS: "bold green",
@@ -39,9 +40,13 @@ class Terminal:
             file=self._out, width=None if interactive else 160, highlight=False, emoji=False
         )
 
+    def plain(self, text: str) -> None:
+        """A line as it is: no markup, no wrapping."""
+        self.console.print(text, soft_wrap=True, markup=False)
+
     def header(self, settings: Settings) -> None:
         """The seed and every option in force, before anything else."""
-        self.console.print(Text(f"chaoskit run {settings.words()}", "bold"), soft_wrap=True)
+        self.console.print(Text(f"chaoskit run {settings.command_line()}", "bold"), soft_wrap=True)
 
     @contextmanager
     def progress(self, label: str) -> Iterator[OnProgress]:
@@ -92,11 +97,11 @@ class Terminal:
         self.console.print()
         self.console.print(title)
         self.console.print(f"  {witness.finding.message}", soft_wrap=True, markup=False)
-        for line in witness.story:
+        for line in tell(witness.events):
             self.console.print(f"    {line}", style="dim", soft_wrap=True, markup=False)
         for line in _asked(witness) if with_operations else ():
             self.console.print(f"    {line}", style="dim", soft_wrap=True, markup=False)
-        for line in witness.hint:
+        for line in str(witness.hint).splitlines() if witness.hint else ():
             self.console.print(f"    {line}", soft_wrap=True, markup=False)
         if witness.kept:
             self.console.print(f"  kept: {witness.kept}", soft_wrap=True, markup=False)
@@ -112,19 +117,16 @@ def progress_line(so_far: SoFar) -> str:
 
 
 def _asked(witness: Witness) -> Iterator[str]:
-    """Up to the last crash: the life after it does the same again."""
-    last = str(witness.schedule.faults[-1]) if witness.schedule.faults else ""
-    until = [n for n, line in enumerate(witness.operations, 1) if last and line.endswith(last)]
-    asked = witness.operations[: until[-1] if until else None]
+    asked = operations(until_last_crash(witness.events))
     more = f", the last {OPERATIONS} of {len(asked)}" if len(asked) > OPERATIONS else ""
     yield f"operations (--seed {witness.seed}){more}:"
     yield from (f"  {line}" for line in asked[-OPERATIONS:])
 
 
 def _table(result: Result) -> Table:
-    faults = sorted({fault for row in result.table.values() for fault in row}, reverse=True)
+    faults = sorted({fault for row in result.found.table.values() for fault in row}, reverse=True)
     table = Table("persist point", *faults)
-    for name, row in sorted(result.table.items()):
+    for name, row in sorted(result.found.table.items()):
         table.add_row(name, *(_cell(row.get(fault)) for fault in faults))
     return table
 
@@ -147,16 +149,17 @@ def _cell(tally: Tally | None) -> Text:
 
 
 def _summary(result: Result) -> Text:
-    speed = result.runs / result.seconds if result.seconds else 0
+    found = result.found
+    speed = found.runs / result.seconds if result.seconds else 0
     # The places of a fuzz are not points of one workload, so that their number says something new.
-    covered = f", {result.covered} kinds of them crashed" if result.settings.fuzzes else ""
+    covered = f", {len(found.places)} kinds of them crashed" if result.settings.fuzzes else ""
     rebuilt = ""
-    if result.states:
-        rebuilt = f", {result.states} states rebuilt, {result.confirmed} confirmed by a real crash"
+    if found.states:
+        rebuilt = f", {found.states} states rebuilt, {found.confirmed} confirmed by a real crash"
     return Text.assemble(
         "\nverdict: ",
         (result.verdict.value, STYLE[result.verdict]),
-        f"   {result.points} persist points{covered}, {result.runs} runs, {result.fired} with every planned"
-        f" fault fired, {result.missed} faults missed{rebuilt}, {result.seconds:.1f} s"
+        f"   {len(found.points)} persist points{covered}, {found.runs} runs, {found.fired} with every planned"
+        f" fault fired, {found.missed} faults missed{rebuilt}, {result.seconds:.1f} s"
         f" ({speed:.0f} runs/s)",
     )

@@ -20,3 +20,17 @@ and of a daemon:
     ack "replied"    {"id", "said"}                 the reply to it, as the client was told
     probe "recovered", "end"  {"agents", "parents", "messages", "log", "damage"}   what is on disk
 """
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+from chaoskit.model import Invariant
+
+# Every module beside this one declares its invariant as INVARIANT; packages (claims) declare theirs apart.
+INVARIANTS: tuple[Invariant, ...] = tuple(
+    importlib.import_module(f"{__name__}.{module.name}").INVARIANT
+    for module in pkgutil.iter_modules(__path__)
+    if not module.ispkg
+)

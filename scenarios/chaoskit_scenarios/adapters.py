@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from chaoskit import registry
 from chaoskit.adapter import Adapter
 from chaoskit.model import Json, Scenario, Service, Target
 
@@ -12,18 +13,6 @@ SESSIONS = ("a", "b", "c")
 SAVES = 30
 SIZES = (3, 40, 40, 200, 900, 5_000, 20_000)
 LARGE = 1_000_000  # one of them
-STORE_CLAIMS = (
-    "durable",
-    "atomic",
-    "prefix",
-    "loadable",
-    "continues",
-    "isolated",
-    "immutable",
-    "consistent",
-    "idempotent",
-    "fenced",
-)
 
 
 def store(adapter: Adapter) -> Scenario:
@@ -33,22 +22,10 @@ def store(adapter: Adapter) -> Scenario:
         summary=adapter.summary,
         target=_target(adapter, "chaoskit.inside.stores:main"),
         workload=_saves(adapter),
-        invariants=STORE_CLAIMS,
+        invariants=tuple(registry.claims("store")),
     )
 
 
-AGENT_CLAIMS = (
-    "resumes",
-    "effects-kept",
-    "effects-once",
-    "surfaced",
-    "same-answer",
-    "model-once",
-    "no-orphan",
-    "valid",
-    "consume-once",
-    "fork",
-)
 # What the scripted model decides, turn by turn.
 SCRIPT = (
     {"tool": "pay", "args": {"invoice": "A-17", "cents": 4200}},
@@ -76,7 +53,7 @@ def agent(adapter: Adapter) -> Scenario:
             "script": list(SCRIPT),
             "meant": list(MEANT),
         },
-        invariants=AGENT_CLAIMS,
+        invariants=tuple(registry.claims("agent")),
         services=(Service(name="payments", honours_keys=True), Service(name="mail")),
     )
 

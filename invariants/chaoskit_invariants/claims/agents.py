@@ -10,21 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from chaoskit.model import (
-    Ack,
-    Crashed,
-    Effect,
-    Ended,
-    History,
-    Invariant,
-    NothingToJudge,
-    Probe,
-    Violation,
-    last,
-)
+from chaoskit.model import Ack, Claim, Crashed, Effect, Ended, History, NothingToJudge, Probe, Violation, last
 
 
 def resumes(history: History) -> Iterator[Violation]:
@@ -206,17 +195,80 @@ def _facts_of(name: str) -> str:
     return name.split(" ", 1)[1]
 
 
-def _claim(name: str, summary: str, check: Callable[[History], Iterator[Violation]]) -> Invariant:
-    return Invariant(name=name, summary=summary, check=check)
+EXACTLY_ONCE = "effect exactly-once"
 
 
-RESUMES = _claim("resumes", "goes on to the end after any crash", resumes)
-EFFECTS_KEPT = _claim("effects-kept", "no effect is lost", effects_kept)
-EFFECTS_ONCE = _claim("effects-once", "no effect is doubled", effects_once)
-SURFACED = _claim("surfaced", "an unknown outcome is told, not guessed", surfaced)
-SAME_ANSWER = _claim("same-answer", "the answer is the one without a crash", same_answer)
-MODEL_ONCE = _claim("model-once", "finished model calls are not paid again", model_once)
-NO_ORPHAN = _claim("no-orphan", "no tool call without its result reaches the model", no_orphan)
-VALID = _claim("valid", "nothing is persisted that the framework refuses to load", valid)
-CONSUME_ONCE = _claim("consume-once", "an approval is used once, however many resume", consume_once)
-FORK = _claim("fork", "resuming twice from one checkpoint gives one state", fork)
+RESUMES = Claim(
+    name="resumes",
+    summary="goes on to the end after any crash",
+    check=resumes,
+    subject="agent",
+    aspect="prefix continuation",
+    # A promise to go on after a crash is about work that had begun: a first start that cannot be repeated
+    # breaks no such promise, bad as it is.
+    unpromised=("never-starts",),
+)
+EFFECTS_KEPT = Claim(
+    name="effects-kept", summary="no effect is lost", check=effects_kept, subject="agent", aspect=EXACTLY_ONCE
+)
+EFFECTS_ONCE = Claim(
+    name="effects-once",
+    summary="no effect is doubled",
+    check=effects_once,
+    subject="agent",
+    aspect=EXACTLY_ONCE,
+    basic=False,
+)
+SURFACED = Claim(
+    name="surfaced",
+    summary="an unknown outcome is reported, not guessed",
+    check=surfaced,
+    subject="agent",
+    aspect=EXACTLY_ONCE,
+    basic=False,
+)
+SAME_ANSWER = Claim(
+    name="same-answer",
+    summary="the answer is the one without a crash",
+    check=same_answer,
+    subject="agent",
+    aspect="recovery determinism",
+)
+MODEL_ONCE = Claim(
+    name="model-once",
+    summary="finished model calls are not paid again",
+    check=model_once,
+    subject="agent",
+    aspect="",
+    basic=False,
+)
+NO_ORPHAN = Claim(
+    name="no-orphan",
+    summary="no tool call without its result reaches the model",
+    check=no_orphan,
+    subject="agent",
+    aspect="",
+)
+VALID = Claim(
+    name="valid",
+    summary="nothing is persisted that the framework refuses to load",
+    check=valid,
+    subject="agent",
+    aspect="checkpoint validity",
+)
+CONSUME_ONCE = Claim(
+    name="consume-once",
+    summary="an approval is used once, however many resume",
+    check=consume_once,
+    subject="agent",
+    aspect="consume-once",
+    basic=False,
+)
+FORK = Claim(
+    name="fork",
+    summary="resuming twice from one checkpoint gives one state",
+    check=fork,
+    subject="agent",
+    aspect="fork determinism",
+    basic=False,
+)

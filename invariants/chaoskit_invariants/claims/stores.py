@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from chaoskit.model import Fail, History, Invariant, Invoke, NothingToJudge, Probe, Struck, Violation
+from chaoskit.model import Claim, Fail, History, Invoke, NothingToJudge, Probe, Struck, Violation
 from chaoskit_invariants.claims.looks import Look, looks
 
 
@@ -209,10 +209,6 @@ def _short(numbers: list[int]) -> str:
     return f"{shown}... ({len(numbers)})" if len(numbers) > 8 else shown
 
 
-def _claim(name: str, summary: str, check: Callable[[History], Iterator[Violation]]) -> Invariant:
-    return Invariant(name=name, summary=summary, check=check)
-
-
 def _on_acknowledged(history: History) -> Iterator[Violation]:
     """Where nothing was acknowledged nothing can be lost; what cannot be read may be there, or not."""
     if not any(
@@ -229,13 +225,75 @@ def _on_sequences(history: History) -> Iterator[Violation]:
     yield from _on_every_look(prefix)(history)
 
 
-DURABLE = _claim("durable", "what was acknowledged is there", _on_acknowledged)
-ATOMIC = _claim("atomic", "a save is there whole, or not at all", _on_every_look(atomic))
-PREFIX = _claim("prefix", "no gap, no other order, no duplicate", _on_sequences)
-LOADABLE = _claim("loadable", "opens and loads after any crash, with nobody's help", loadable)
-CONTINUES = _claim("continues", "new saves work after a crash", continues)
-ISOLATED = _claim("isolated", "sessions do not disturb each other", _on_every_look(isolated))
-IMMUTABLE = _claim("immutable", "older versions do not change", _on_every_look(immutable, "history"))
-CONSISTENT = _claim("consistent", "records that belong together agree", _on_every_look(consistent, "records"))
-IDEMPOTENT = _claim("idempotent", "repeating an interrupted save makes no double", idempotent)
-FENCED = _claim("fenced", "a paused old process cannot overwrite newer state", fenced)
+DURABLE = Claim(
+    name="durable",
+    summary="what was acknowledged is there",
+    check=_on_acknowledged,
+    subject="store",
+    aspect="prefix continuation",
+)
+ATOMIC = Claim(
+    name="atomic",
+    summary="a save is there whole, or not at all",
+    check=_on_every_look(atomic),
+    subject="store",
+    aspect="checkpoint validity",
+)
+PREFIX = Claim(
+    name="prefix",
+    summary="no gap, no other order, no duplicate",
+    check=_on_sequences,
+    subject="store",
+    aspect="prefix continuation",
+)
+LOADABLE = Claim(
+    name="loadable",
+    summary="opens and loads after any crash, with nobody's help",
+    check=loadable,
+    subject="store",
+    aspect="checkpoint validity",
+)
+CONTINUES = Claim(
+    name="continues",
+    summary="new saves work after a crash",
+    check=continues,
+    subject="store",
+    aspect="recovery determinism",
+)
+ISOLATED = Claim(
+    name="isolated",
+    summary="sessions do not disturb each other",
+    check=_on_every_look(isolated),
+    subject="store",
+    aspect="",
+)
+IMMUTABLE = Claim(
+    name="immutable",
+    summary="older versions do not change",
+    check=_on_every_look(immutable, "history"),
+    subject="store",
+    aspect="",
+)
+CONSISTENT = Claim(
+    name="consistent",
+    summary="records that belong together agree",
+    check=_on_every_look(consistent, "records"),
+    subject="store",
+    aspect="",
+)
+IDEMPOTENT = Claim(
+    name="idempotent",
+    summary="repeating an interrupted save makes no double",
+    check=idempotent,
+    subject="store",
+    aspect="",
+    basic=False,
+)
+FENCED = Claim(
+    name="fenced",
+    summary="a paused old process cannot overwrite newer state",
+    check=fenced,
+    subject="store",
+    aspect="",
+    basic=False,
+)

@@ -25,10 +25,10 @@ Step = dict[str, Any]
 
 
 def workload(seed: int) -> dict[str, Any]:
-    return crowd(seed, AGENTS)
+    return workload_for(seed, AGENTS)
 
 
-def crowd(seed: int, agents: int) -> dict[str, Any]:
+def workload_for(seed: int, agents: int) -> dict[str, Any]:
     if not 1 <= agents <= MOST:
         raise ValueError(f"expected 1 to {MOST} agents, got {agents}")
     draw = random.Random(f"tree/{seed}/{agents}")  # not hash(): it must be the same in every process
@@ -121,7 +121,7 @@ SCENARIOS = {
         summary="a daemon with a tree of agents that spawn, ask, suspend and stop each other",
         target=Target(entry="chaoskit_scenarios.tree.target:main", preload=("aiosqlite", "sqlite3")),
         workload=workload,
-        crowd=crowd,
+        workload_for=workload_for,
         invariants=("recovers", "tree", "delivery", "no-active", "prefix-log"),
         mutants=TREE_MUTANTS,
         stores=STORES,

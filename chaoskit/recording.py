@@ -14,11 +14,8 @@ from functools import cached_property
 
 import msgspec
 
-from chaoskit.disk import kill_states as replay, power
-from chaoskit.disk.image import DirNode, FileNode, Image
+from chaoskit.disk.image import Image
 from chaoskit.disk.ops import ROOT, Trace
-from chaoskit.disk.power_states import crash_states
-from chaoskit.disk.recipe import Candidate, Recipe
 from chaoskit.model import (
     Ack,
     Born,
@@ -31,12 +28,9 @@ from chaoskit.model import (
     Firing,
     Info,
     Invoke,
-    Kill,
     Ok,
     PersistPoint,
     Placed,
-    PowerLoss,
-    Profile,
 )
 
 END = "the end"  # the name of the point after the last operation
@@ -53,10 +47,10 @@ class Recording(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _placed(self) -> list[Placed]:
-        """In the order in which they were told, so their positions never fall."""
+        """In the order in which they were reported, so their positions never fall."""
         return [event for event in self.events if isinstance(event, Placed)]
 
-    def claims(self) -> list[int]:
+    def ack_positions(self) -> list[int]:
         """Positions at which something was acknowledged or done to the World."""
         return [e.at for e in self.events if isinstance(e, Ack | Effect)]
 
@@ -133,65 +127,3 @@ def firings_of(trace: Trace, events: Iterable[Event], life: int) -> tuple[Firing
         if op.index + 1 in seen_at or op.index + 1 == len(trace.ops):
             found.append(Firing(point, "after"))
     return tuple(found)
-
-
-# --- states ------------------------------------------------------------------------------------
-
-
-def killed_states(recording: Recording) -> Iterator[CrashState]:
-    """Every state that a SIGKILL could have left, and what had been seen by then: each of them once.
-
-    A sync changes nothing that a kill would leave: without a word in between, before and after are one.
-    """
-    where = points(recording.trace)
-    seen_at = {event.at for event in recording.events if isinstance(event, Placed)}
-    known = None
-    for state in replay.kill_states(recording.trace):
-        if state.image.digest == known and state.position not in seen_at:
-            continue
-        if state.written is None:
-            known = state.image.digest
-        fault = Kill(where[state.position], "before" if state.written is None else "half")
-        yield CrashState(state.position, state.image, fault)
-
-
-def powerless_states(recording: Recording, profile: Profile, budget: int, seed: int) -> Iterator[CrashState]:
-    """States that a loss of power could have left, the most telling first, at most `budget`."""
-    where = points(recording.trace)
-    found = crash_states(
-        recording.trace, recording.claims(), profile, budget, seed=seed, logical_key=_outline
-    )
-    for state in found:
-        yield state_of(state.candidate, where)
-
-
-def state_of(candidate: Candidate, where: list[PersistPoint]) -> CrashState:
-    recipe = candidate.recipe
-    fault = PowerLoss(
-        where[candidate.at],
-        candidate.profile,
-        recipe.way,
-        recipe.positions,
-        recipe.cut,
-        recipe.tail,
-        recipe.words(),
-    )
-    return CrashState(candidate.at, candidate.image, fault)
-
-
-def _outline(image: Image) -> tuple[tuple[str, int], ...]:
-    """States with the same names and sizes probably read the same: they are tried last."""
-    return tuple(
-        (path, node.data.size if isinstance(node, FileNode) else -1)
-        for path, _, node in image.walk()
-        if not isinstance(node, DirNode)
-    )
-
-
-def candidate_of(trace: Trace, fault: PowerLoss) -> Candidate:
-    """The state that a power loss leaves, built again from its recipe."""
-    recipe = msgspec.convert(
-        {"way": fault.way, "positions": fault.positions, "cut": fault.cut, "tail": fault.tail}, Recipe
-    )
-    assert fault.point.op is not None
-    return power.rebuild(trace, min(fault.point.op, len(trace.ops)), fault.profile, recipe)

@@ -1,0 +1,81 @@
+"""`chaoskit list`: what there is, from the registries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import rich_click as click
+
+from chaoskit import registry
+from chaoskit.cli.options import Seed, write_json
+from chaoskit.faults.kind import kinds
+from chaoskit.model import Mutant, Scenario
+from chaoskit.search import campaign
+from chaoskit.search.tiers import tiers
+from chaoskit.settings import Settings
+
+LISTS = ["scenarios", "targets", "invariants", "claims", "tiers", "faults", "mutants", "points"]
+
+
+@click.command("list")
+@click.argument("what", type=click.Choice(LISTS))
+@click.argument("scenario", required=False)
+@click.option("--seed", type=Seed(), default="0", show_default=True, help="For points.")
+@click.option("--syscalls", is_flag=True, help="For points: every operation on the target's files.")
+@click.option("--store", metavar="KIND", help="For points: with this kind of store.")
+@click.option("--json", "json_file", metavar="FILE|-", help="As JSON; - is standard output.")
+def list_(what: str, scenario: str | None, syscalls: bool, json_file: str | None, **options: Any) -> None:
+    """Show what there is: scenarios, targets, claims, tiers, faults..., or the points of a SCENARIO.
+
+    `list points SCENARIO` runs the scenario once, without faults, and shows where it persists.
+    """
+    rows = _rows(what, scenario, points="syscalls" if syscalls else "named", **options)
+    if json_file:
+        write_json([dict(zip(("name", "summary"), row, strict=True)) for row in rows], json_file)
+        return
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, summary in rows:
+        click.echo(f"{name:<{width}}  {summary}")
+
+
+def _rows(what: str, scenario: str | None, **options: Any) -> list[tuple[str, str]]:
+    if what == "points":
+        if not scenario:
+            raise ValueError("list points needs a scenario, e.g.: chaoskit list points payments")
+        return _points(Settings(scenario=scenario, **options))
+    if what == "mutants":
+        return _mutants([scenario] if scenario else list(registry.scenarios()))
+    return SUMMARIES[what]()
+
+
+def _mutants(scenarios: list[str]) -> list[tuple[str, str]]:
+    found = {m.name: m for name in scenarios for m in registry.scenario(name).mutants}
+    return [(m.name, f"{m.summary} (caught by {m.breaks}{_stores(m, '; ')})") for m in found.values()]
+
+
+def _scenarios() -> list[tuple[str, str]]:
+    every = registry.scenarios().values()
+    return [(s.name, f"{s.summary}{_stores(s, ' (')}{')' * bool(s.stores)}") for s in every]
+
+
+SUMMARIES: dict[str, Callable[[], list[tuple[str, str]]]] = {
+    "scenarios": _scenarios,
+    "targets": lambda: [(name, registry.adapter(name).summary) for name in registry.targets()],
+    "invariants": lambda: [(name, each.summary) for name, each in registry.invariants().items()],
+    "claims": lambda: [(c.name, f"{c.summary} ({c.subject}s)") for c in registry.claims().values()],
+    "tiers": lambda: [(name, tier.summary) for name, tier in tiers().items()],
+    "faults": lambda: [(name, kind.summary) for name, kind in kinds().items()],
+}
+
+
+def _stores(thing: Scenario | Mutant, before: str) -> str:
+    """The kinds of store that it is for, if it names any."""
+    return f"{before}store: {', '.join(thing.stores)}" if thing.stores else ""
+
+
+def _points(settings: Settings) -> list[tuple[str, str]]:
+    counts: dict[str, int] = {}
+    for firing in campaign.points(registry.resolve(settings)):
+        counts[firing.point.name] = max(counts.get(firing.point.name, 0), firing.point.nth)
+    return [(name, f"{times} times") for name, times in counts.items()]

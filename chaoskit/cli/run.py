@@ -1,0 +1,205 @@
+"""The commands about campaigns: run, replay, report."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import rich_click as click
+
+from chaoskit import registry, repro
+from chaoskit.cli.options import EXIT, Duration, Faults, Seed, check_disk, state_directory, write_json
+from chaoskit.faults.kind import kind
+from chaoskit.model import Repro, Verdict
+from chaoskit.registry import Resolved
+from chaoskit.search import campaign
+from chaoskit.search.result import Result
+from chaoskit.settings import Settings, settings_of
+from chaoskit.show import report
+from chaoskit.show.terminal import Terminal
+
+
+@click.command()
+@click.argument("scenarios", nargs=-1, required=True, metavar="SCENARIO...")
+@click.option(
+    "--fault",
+    type=Faults(),
+    default="kill",
+    show_default=True,
+    help="What is done to the target (`chaoskit list faults`).",
+)
+@click.option(
+    "--points",
+    type=click.Choice(["named", "syscalls"]),
+    default="named",
+    show_default=True,
+    help="Where kills strike. **named**: points that the target announces. **syscalls**: every "
+    "operation on its files, also half-way through a write.",
+)
+@click.option(
+    "--profile",
+    type=click.Choice(["ext4", "posix"]),
+    default="ext4",
+    show_default=True,
+    help="What a loss of power may lose. A finding under **ext4** is a bug; one under **posix** alone "
+    "is a warning about other file systems.",
+)
+@click.option(
+    "--plan",
+    type=click.Choice(["sweep", "sample"]),
+    default="sweep",
+    show_default=True,
+    help="**sweep**: every point, before and after. **sample**: seeded schedules of one to "
+    "three crashes, also during recovery; with **--agents** a fuzz: each of them on a fresh workload.",
+)
+@click.option(
+    "--agents",
+    type=click.IntRange(min=1),
+    metavar="N",
+    show_default="as many as the scenario has",
+    help="How many agents the workload has, for scenarios that take it (tree). With **--plan sample** "
+    "every few runs have a new workload, drawn from the seed: a fuzz. End it with --runs, --for or "
+    "--until-violation.",
+)
+@click.option(
+    "--bias",
+    type=click.Choice(["uniform", "rare"]),
+    show_default="rare",
+    help="Where a fuzz crashes. **uniform**: any persist operation alike. **rare**: where it has crashed "
+    "least so far, and often during recovery.",
+)
+@click.option(
+    "--seed",
+    type=Seed(),
+    default="0",
+    show_default=True,
+    help="Decides the workload, the schedules, every id and time.",
+)
+@click.option(
+    "--runs",
+    type=click.IntRange(min=1),
+    show_default="100 of a sample, 1000 states of a power loss",
+    help="How many schedules a sample has, or how many states of a power loss are examined. A fuzz with "
+    "--for or --until-violation has no limit unless it is given here.",
+)
+@click.option("--for", "seconds", type=Duration(), help="Stop after this time, e.g. 60s or 10m.")
+@click.option("--until-violation", is_flag=True, help="Stop at the first violation.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=len(os.sched_getaffinity(0)),
+    show_default="all cores",
+    help="Runs at the same time.",
+)
+@click.option(
+    "--store",
+    metavar="KIND",
+    show_default="the scenario's first",
+    help="The kind of store that the target uses, where it has a choice (`chaoskit list scenarios`).",
+)
+@click.option("--mutant", metavar="NAME", help="A broken agent instead (`chaoskit list mutants`).")
+@click.option("--cold", is_flag=True, help="A fresh interpreter for each life: slow, same verdicts.")
+@click.option(
+    "--deadline",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="How long one life may take before it counts as hung.",
+)
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    default=Path(".chaoskit"),
+    show_default=True,
+    help="Where results, and the runs that did not hold, are kept.",
+)
+@click.option("--json", "json_file", metavar="FILE|-", help="The result as JSON; - is standard output.")
+def run(
+    scenarios: tuple[str, ...], fault: tuple[str, ...], directory: Path, json_file: str | None, **options: Any
+) -> None:
+    """Run SCENARIO under faults and judge every run.
+
+    SCENARIO is a name (`chaoskit list scenarios`), `module:name` or `file.py:name`.
+
+    A fuzz: `chaoskit run tree --plan sample --agents 50 --for 10m`.
+    """
+    if options["points"] == "syscalls" or any(kind(name).watches_disk for name in fault):
+        check_disk()
+    terminal = Terminal(to_stderr=json_file == "-")
+    state_directory(directory)
+    results = []
+    for name in scenarios:
+        place = directory / _slug(name, options["store"], options["mutant"])
+        settings = Settings(scenario=name, faults=fault, keep=str(place / "runs"), **options)
+        results.append(_campaign(registry.resolve(settings), terminal, place))
+    verdict = Verdict.merge(result.verdict for result in results)
+    if json_file:
+        write_json(report.as_json(results), json_file)
+    terminal.reproduce(results)
+    sys.exit(EXIT[verdict])
+
+
+def _campaign(resolved: Resolved, terminal: Terminal, place: Path) -> Result:
+    terminal.header(resolved.settings)
+    with terminal.progress(resolved.settings.scenario) as progress:
+        result = campaign.run_campaign(resolved, progress)
+    terminal.result(result)
+    report.save(result, place)
+    return result
+
+
+def _slug(*words: str | None) -> str:
+    return re.sub(r"[^\w.-]+", "-", "-".join(filter(None, words))).strip("-.")
+
+
+@click.command()
+@click.argument("token", metavar="REPRO")
+@click.option("--cold", is_flag=True, help="With a fresh interpreter for each life.")
+@click.option("--json", "json_file", metavar="FILE|-", help="The result as JSON; - is standard output.")
+def replay(token: str, cold: bool, json_file: str | None) -> None:
+    """Meet one failure again: the same crash, the same finding.
+
+    REPRO is the token from a `reproduce:` line.
+    """
+    wanted = repro.decode(token)
+    resolved = registry.resolve(settings_of(wanted, cold=cold))
+    terminal = Terminal(to_stderr=json_file == "-")
+    terminal.console.print(_replay_header(wanted), soft_wrap=True, markup=False)
+    result = campaign.replay(resolved, wanted.schedule)
+    terminal.result(result)
+    if json_file:
+        write_json(report.as_json([result]), json_file)
+    met = any(w.finding.signature == wanted.signature for w in result.witnesses)
+    terminal.console.print(f"{wanted.signature}: {'met again' if met else 'not met'}")
+    sys.exit(EXIT[result.verdict])
+
+
+def _replay_header(wanted: Repro) -> str:
+    store = f" --store {wanted.store}" if wanted.store else ""
+    mutant = f" --mutant {wanted.mutant}" if wanted.mutant else ""
+    agents = f" --agents {wanted.agents}" if wanted.agents else ""
+    return f"{wanted.scenario}{store}{mutant}{agents} --seed {wanted.seed}: {wanted.schedule}"
+
+
+@click.command("report")
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--json", "json_file", metavar="FILE|-", help="As JSON; - is standard output.")
+def report_(directory: Path, json_file: str | None) -> None:
+    """Render a saved result again: DIR is one below `.chaoskit`, e.g. `.chaoskit/payments`."""
+    if not (directory / report.RESULT_FILE).is_file():
+        raise ValueError(f"expected a saved result in {directory}, found no {report.RESULT_FILE}")
+    try:
+        result = report.load(directory)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"{directory / report.RESULT_FILE} is not a saved result: {error}") from None
+    terminal = Terminal(to_stderr=json_file == "-")
+    terminal.header(result.settings)
+    terminal.result(result)
+    if json_file:
+        write_json(report.as_json([result]), json_file)
+    terminal.reproduce([result])
+    sys.exit(EXIT[result.verdict])

@@ -1,0 +1,72 @@
+"""Entry points: what this distribution and others declare by name, loaded when it is first asked for.
+
+A group has one entry per declaration, or per family: a sequence or a dictionary of declarations. Whatever
+is declared carries its own `name`. What chaoskit itself declares comes first, in the order of its families.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, TypeVar
+
+from chaoskit.inside.loading import load
+
+T = TypeVar("T")
+OURS = "chaoskit"
+
+
+class UnknownName(ValueError):
+    """The user named something that is not there; the message says what is."""
+
+
+class CannotLoad(Exception):
+    """It is there, but importing it fails."""
+
+
+def entries(group: str) -> list[EntryPoint]:
+    """Those of this distribution first, then the others by name."""
+    return sorted(entry_points(group=group), key=lambda e: (e.dist is None or e.dist.name != OURS, e.name))
+
+
+@cache
+def declared(group: str, kind: type[T]) -> dict[str, T]:
+    """Everything that is declared in a group, by name."""
+    found: dict[str, T] = {}
+    for entry in entries(group):
+        for each in _family(load_reference(entry.value)):
+            if not isinstance(each, kind):
+                raise CannotLoad(f"{entry.value}: expected {kind.__name__}, found {type(each).__name__}")
+            found[each.name] = each  # type: ignore[attr-defined]  # every declaration has a name
+    return found
+
+
+def _family(loaded: Any) -> Iterator[Any]:
+    if isinstance(loaded, dict):
+        yield from loaded.values()
+    elif isinstance(loaded, tuple | list):
+        yield from loaded
+    else:
+        yield loaded
+
+
+def load_reference(reference: str) -> object:
+    """What `module:name` or `file.py:name` names."""
+    place = reference.rpartition(":")[0]
+    if place.endswith(".py") and not Path(place).exists():
+        raise UnknownName(f"no file {place!r}")
+    try:
+        return load(reference)
+    except Exception as error:
+        raise CannotLoad(f"{reference}: {type(error).__name__}: {error}") from error
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """`no scenario 'paymens': did you mean 'payments'? (there are: ...)`"""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, 1)
+    guess = f": did you mean {close[0]!r}?" if close else ""
+    return f"no {what} {name!r}{guess} (there are: {', '.join(names) or 'none'})"

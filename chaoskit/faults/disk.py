@@ -1,0 +1,80 @@
+"""Disk errors: one operation fails, or it and every later one of its kind.
+
+Method. The interposer makes the call return the error. A failed sync also loses what it should have made
+durable, as Linux does: the pages are dropped, and the next sync succeeds. A full disk refuses what needs
+space; unlink, truncate and rename still work.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Literal
+
+import msgspec
+
+from chaoskit.disk import interposer
+from chaoskit.disk.interposer import NEEDS_SPACE, SYNCS
+from chaoskit.faults.kind import Arming, FaultKind
+from chaoskit.model import Fault, Firing, PersistPoint
+
+DiskErrorKind = Literal["EIO", "ENOSPC", "short", "lost"]
+
+
+class DiskError(Fault, msgspec.Struct, frozen=True, tag="disk"):
+    """`short`: half of the write is done. `lost`: a sync fails, and its data are gone. `lasting`: from
+    here on, every operation of its kind fails."""
+
+    point: PersistPoint
+    error: DiskErrorKind
+    lasting: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name} at {self.point}"
+
+    @property
+    def name(self) -> str:
+        what = {"short": "short write", "lost": "failed sync"}.get(self.error, self.error)
+        return f"{what} from here on" if self.lasting else what
+
+    @property
+    def tier(self) -> str:
+        return "disk-full" if self.error == "ENOSPC" else "disk-error"
+
+
+def at(firing: Firing) -> list[Fault]:
+    """Each error that the operation can have there, once and from there on."""
+    kind = firing.point.name.partition(" ")[0]
+    full: tuple[DiskErrorKind, ...] = ("ENOSPC",) if kind in NEEDS_SPACE | SYNCS else ()
+    errors: dict[str, tuple[DiskErrorKind, ...]] = {
+        "before": ("lost" if kind in ("fsync", "fdatasync") else "EIO", *full),
+        "half": ("short",),
+        "after": (),
+    }
+    return [
+        DiskError(firing.point, error, lasting) for error in errors[firing.when] for lasting in (False, True)
+    ]
+
+
+def arm(fault: DiskError) -> Arming:
+    op = fault.point.op
+    assert op is not None, "the disk fails at operations"
+    count = interposer.FOREVER if fault.lasting else 1
+    if fault.error == "short":
+        return Arming(disk=interposer.short_write(op, count=count))
+    if fault.error == "lost":
+        return Arming(disk=interposer.lose_on_fsync(op, count=count))
+    if fault.error == "ENOSPC" and fault.lasting:
+        return Arming(disk=interposer.fail(op, errno.ENOSPC, kinds=NEEDS_SPACE | SYNCS, count=count))
+    return Arming(disk=interposer.fail(op, getattr(errno, fault.error), count=count))
+
+
+KIND = FaultKind(
+    name="disk",
+    summary="EIO, ENOSPC, short writes, failed syncs: once, and from one operation on",
+    data=DiskError,
+    at=at,
+    arm=arm,
+    watches_disk=True,
+    survivable=True,
+    sweep_rounds=1,
+)

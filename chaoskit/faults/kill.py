@@ -1,0 +1,82 @@
+"""Kill: SIGKILL to the whole process group, synchronous with the point.
+
+Method. At a named point the process kills itself from within its audit hook; at an operation on the disk
+the interposer does it, before, after, or half-way through a write. Nothing of the process runs afterwards.
+Memory is lost; every completed write stays, synced or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from chaoskit.disk import interposer, kill_states
+from chaoskit.faults.kind import Arming, FaultKind, StateSource
+from chaoskit.inside.protocol import NamedKill
+from chaoskit.model import Fault, Firing, PersistPoint, Placed, When
+from chaoskit.recording import CrashState, Recording, points
+
+STRIDE = 16
+
+
+class Kill(Fault, msgspec.Struct, frozen=True, tag="kill"):
+    """`half`: in the middle of a write."""
+
+    point: PersistPoint
+    when: When
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.point}"
+
+    @property
+    def name(self) -> str:
+        return f"kill {self.when}" if self.when != "half" else "kill half-way through"
+
+    @property
+    def tier(self) -> str:
+        return "torn" if self.when == "half" else "process"
+
+
+def at(firing: Firing) -> list[Fault]:
+    return [Kill(firing.point, firing.when)]
+
+
+def arm(fault: Kill) -> Arming:
+    point = fault.point
+    if point.op is None:
+        return Arming(named=NamedKill(point.name, point.nth, fault.when))
+    return Arming(disk=interposer.kill(point.op, fault.when))
+
+
+def states(recording: Recording, source: StateSource) -> Iterator[CrashState]:
+    """Every state that a SIGKILL could have left, and what had been seen by then: each of them once."""
+    if not source.spread:
+        return _states(recording)
+    found = list(_states(recording))
+    return (state for first in range(STRIDE) for state in found[first::STRIDE])
+
+
+def _states(recording: Recording) -> Iterator[CrashState]:
+    """A sync changes nothing that a kill leaves: unless something was reported in between, before and
+    after it are one state."""
+    where = points(recording.trace)
+    seen_at = {event.at for event in recording.events if isinstance(event, Placed)}
+    known = None
+    for state in kill_states.kill_states(recording.trace):
+        if state.image.digest == known and state.position not in seen_at:
+            continue
+        if state.written is None:
+            known = state.image.digest
+        fault = Kill(where[state.position], "before" if state.written is None else "half")
+        yield CrashState(state.position, state.image, fault)
+
+
+KIND = FaultKind(
+    name="kill",
+    summary="SIGKILL at a persist point: memory is lost, every completed write stays",
+    data=Kill,
+    at=at,
+    arm=arm,
+    states=states,
+)

@@ -1,0 +1,135 @@
+"""Power loss: what was not synced is lost, in the ways that a profile allows.
+
+Method. The process is killed before the operation; then its directory is put into a state that a loss of
+power could have left, by a recipe (`chaoskit.disk.recipe`). Almost always the life before the crash is not
+even run: the states are rebuilt from one recording.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from chaoskit.disk import hint, interposer, power, staging
+from chaoskit.disk.image import DirNode, FileNode, Image
+from chaoskit.disk.ops import Trace
+from chaoskit.disk.power_states import crash_states
+from chaoskit.disk.recipe import Candidate, Profile, Recipe
+from chaoskit.faults.kind import Arming, FaultKind, StateSource, StillBad
+from chaoskit.model import Fault, Firing, PersistPoint
+from chaoskit.recording import CrashState, Recording, points
+
+MOST_STATES = 1000  # unless asked for otherwise
+
+
+class PowerLoss(Fault, msgspec.Struct, frozen=True, tag="power"):
+    """The power fails before the point. `way`, `positions`, `cut` and `tail` are the recipe."""
+
+    point: PersistPoint
+    profile: Profile
+    way: str
+    positions: tuple[int, ...] = ()
+    cut: int = 0
+    tail: str = "absent"
+
+    def __str__(self) -> str:
+        return f"power loss before {self.point} ({self.profile}: {self.recipe.words()})"
+
+    @property
+    def recipe(self) -> Recipe:
+        fields = {"way": self.way, "positions": self.positions, "cut": self.cut, "tail": self.tail}
+        return msgspec.convert(fields, Recipe)
+
+    @property
+    def name(self) -> str:
+        return f"power loss ({self.profile})"
+
+    @property
+    def tier(self) -> str:
+        return f"power-{self.profile}"
+
+
+def at(_firing: Firing) -> list[Fault]:
+    return []  # which states a loss of power leaves depends on the whole trace: see `states`
+
+
+def arm(fault: PowerLoss) -> Arming:
+    assert fault.point.op is not None, "power is lost at operations on the disk"
+    return Arming(disk=interposer.kill(fault.point.op, "before"))
+
+
+def after_death(fault: PowerLoss, trace: Trace, directory: Path) -> None:
+    staging.materialise(candidate_of(trace, fault).image, directory, None)
+
+
+def states(recording: Recording, source: StateSource) -> Iterator[CrashState]:
+    """The most telling first, at most as many as the budget allows."""
+    where = points(recording.trace)
+    found = crash_states(
+        recording.trace,
+        recording.ack_positions(),
+        source.profile or "ext4",
+        source.budget or MOST_STATES,
+        seed=source.seed,
+        logical_key=_outline,
+    )
+    for state in found:
+        yield state_of(state.candidate, where)
+
+
+def state_of(candidate: Candidate, where: list[PersistPoint]) -> CrashState:
+    recipe = candidate.recipe
+    fault = PowerLoss(
+        where[candidate.at], candidate.profile, recipe.way, recipe.positions, recipe.cut, recipe.tail
+    )
+    return CrashState(candidate.at, candidate.image, fault)
+
+
+def _outline(image: Image) -> tuple[tuple[str, int], ...]:
+    """States with the same names and sizes probably read the same: they are tried last."""
+    return tuple(
+        (path, node.data.size if isinstance(node, FileNode) else -1)
+        for path, _, node in image.walk()
+        if not isinstance(node, DirNode)
+    )
+
+
+def candidate_of(trace: Trace, fault: PowerLoss) -> Candidate:
+    """The state that a power loss leaves, built again from its recipe."""
+    assert fault.point.op is not None
+    return power.rebuild(trace, min(fault.point.op, len(trace.ops)), fault.profile, fault.recipe)
+
+
+def minimise(recording: Recording, fault: PowerLoss, still_bad: StillBad) -> Fault:
+    """The same failure with as little lost as possible."""
+    candidate = candidate_of(recording.trace, fault)
+
+    def shows_it(image: Image) -> bool:
+        return still_bad(CrashState(candidate.at, image, fault))
+
+    smallest = hint.minimise(recording.trace, candidate, shows_it)
+    return state_of(smallest, points(recording.trace)).fault
+
+
+def explain(recording: Recording, fault: PowerLoss) -> hint.Hint:
+    """Which missing sync would have prevented it."""
+    candidate = candidate_of(recording.trace, fault)
+    acknowledged = [at for at in recording.ack_positions() if at <= candidate.at]
+    return hint.explain(recording.trace, candidate, acknowledged[-1] if acknowledged else None)
+
+
+KIND = FaultKind(
+    name="power",
+    summary="loss of power: what was not synced is lost, in every way that the profile allows",
+    data=PowerLoss,
+    at=at,
+    arm=arm,
+    watches_disk=True,
+    after_death=after_death,
+    states=states,
+    rebuilt=True,
+    minimise=minimise,
+    explain=explain,
+)

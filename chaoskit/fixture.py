@@ -1,0 +1,121 @@
+"""The pytest fixture `chaos`: runs scenarios and certificates with the seed of a test, and asserts on them.
+
+Imported when a test first asks for it: `pytest_plugin` itself stays cheap.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from chaoskit import registry
+from chaoskit.certify.certificate import Certificate
+from chaoskit.certify.certification import certify, settings_for
+from chaoskit.search.campaign import run_campaign
+from chaoskit.search.result import Result
+from chaoskit.settings import Settings
+from chaoskit.show.report import as_json
+from chaoskit.story import tell
+
+
+class Chaos:
+    def __init__(self, request: pytest.FixtureRequest, session_seed: int) -> None:
+        self._request = request
+        case = f"{session_seed}/{request.node.nodeid}"
+        #: depends on the session's seed and this test's id, on nothing else
+        self.seed = int.from_bytes(hashlib.blake2b(case.encode(), digest_size=4).digest(), "big")
+        self._defaults: dict[str, Any] = {
+            "seed": self.seed,
+            "jobs": request.config.getoption("--chaos-jobs"),
+            "seconds": request.config.getoption("--chaos-budget"),
+        }
+
+    def run(self, scenario: str, **options: Any) -> ChaosResult:
+        """A campaign; `options` are those of `chaoskit run`: seed, plan, runs, store, mutant, cold..."""
+        settings = Settings(scenario=scenario, **{**self._defaults, **options})
+        result = run_campaign(registry.resolve(settings))
+        summary = json.dumps({"test": self._request.node.nodeid, **as_json([result])})
+        self._request.node.user_properties.append(("chaoskit", summary))
+        return ChaosResult(result)
+
+    def certify(
+        self, target: str | type, *, claims: Sequence[str] = (), tiers: Sequence[str] = (), **options: Any
+    ) -> ChaosCertificate:
+        """A certificate of an adapter: its class, or a name that `chaoskit certify` knows.
+
+        `claims` are those that shall hold whether they are promised or not; none named: every promise.
+        `tiers` are those to examine; none named: those of `chaoskit certify`.
+        """
+        if isinstance(target, type):
+            target = f"{inspect.getsourcefile(target)}:{target.__qualname__}"
+        made = certify(settings_for(target, **{**self._defaults, **options}), tiers)
+        return ChaosCertificate(made, claims)
+
+
+class ChaosCertificate:
+    """A certificate that can be asserted; a failure ends with the line to paste."""
+
+    def __init__(self, certificate: Certificate, claims: Sequence[str]) -> None:
+        self.certificate = certificate
+        self._claims = claims
+
+    @property
+    def verdict(self) -> str:
+        return self.certificate.verdict.value
+
+    def assert_holds(self) -> None:
+        """Each claim that was asked for was measured, and violated in no tier; else: the verdict is HOLDS."""
+        __tracebackhide__ = True
+        c = self.certificate
+        found = [f for f in c.findings if f.claim in self._claims] if self._claims else c.broken
+        missing = [name for name in self._claims if name not in c.measured()]
+        lines = [f"{f.claim}/{f.kind} [{f.tier}]: {f.message}" for f in found]
+        lines += [f"unknown: {reason}" for reason in c.unknown]
+        lines += [f"{name} was not measured" for name in missing]
+        if not self._claims and self.verdict != "HOLDS":
+            lines.append(c.headline())
+        if found:
+            lines.append(f"reproduce: chaoskit replay {found[0].repro}")
+        if lines:
+            pytest.fail("\n".join([f"expected {c.target} to hold", *lines]), pytrace=False)
+
+
+class ChaosResult:
+    """A campaign's result; every failure ends with the line to paste."""
+
+    def __init__(self, result: Result) -> None:
+        self.result = result
+
+    @property
+    def verdict(self) -> str:
+        return self.result.verdict.value
+
+    @property
+    def findings(self) -> list[str]:
+        """The invariants that were violated."""
+        return sorted({witness.finding.invariant for witness in self.result.witnesses})
+
+    def assert_holds(self) -> None:
+        __tracebackhide__ = True
+        if self.verdict != "HOLDS":
+            pytest.fail(self._story(f"expected HOLDS, got {self.verdict}"), pytrace=False)
+
+    def assert_violates(self, invariant: str) -> None:
+        __tracebackhide__ = True
+        if invariant not in self.findings:
+            found = ", ".join(self.findings) or "nothing"
+            expected = f"expected a violation of {invariant}, found {found} ({self.verdict})"
+            pytest.fail(self._story(expected), pytrace=False)
+
+    def _story(self, first: str) -> str:
+        lines = [first, *(f"unknown: {doubt}" for doubt in self.result.doubts)]
+        for witness in self.result.witnesses[:3]:
+            lines += [f"{witness.finding.signature}: {witness.finding.message}", *tell(witness.events)]
+        if self.result.witnesses:
+            lines.append(f"reproduce: chaoskit replay {self.result.witnesses[0].token}")
+        return "\n".join(lines)

@@ -1,0 +1,62 @@
+"""Baseline: the run without faults, which every crashed run of its workload is compared with."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import msgspec
+
+from chaoskit.model import Ended, Placed, Run, Schedule, Workload
+from chaoskit.search.outcome import Outcome
+from chaoskit.search.rig import CannotTest, Rig
+
+NO_POINTS = (
+    "its run without faults passed no persist point: expected "
+    'sys.audit("persist.point", name, "before" or "after") around each durable change, '
+    "or --points syscalls"
+)
+DIFFERS = (
+    "two runs with the same seed and without faults differ: "
+    "the target takes time, ids or randomness from outside its seed"
+)
+
+
+def undisturbed(rig: Rig, *, needs_points: bool = True) -> tuple[Outcome, Workload]:
+    """The outcome of the run without faults, and the workload that knows of it.
+
+    Run twice: if the two differ, no comparison means anything.
+    """
+    workload = rig.workload()
+    first, directory = rig.run(Schedule(), workload)
+    _check_completed(first, directory)
+    if needs_points and not first.traces[0]:
+        raise CannotTest(NO_POINTS)
+    second, _ = rig.run(Schedule(), workload)
+    if (first.history, first.traces) != (second.history, second.traces):
+        raise CannotTest(DIFFERS)
+    return judge_undisturbed(rig, first, directory, workload)
+
+
+def judge_undisturbed(rig: Rig, run: Run, directory: Path, workload: Workload) -> tuple[Outcome, Workload]:
+    """A run without faults is its own baseline, and that of all others."""
+    known = msgspec.structs.replace(workload, undisturbed=run.history.events)
+    history = msgspec.structs.replace(run.history, baseline=run.history.events)
+    compared = msgspec.structs.replace(run, history=history)
+    return rig.judge_run(compared, directory, known), known
+
+
+def strays(run: Run, workload: Workload) -> bool:
+    """Whether its first life did something else, before the crash, than it does when left alone."""
+    before = [e for e in run.history.events if isinstance(e, Placed) and e.life == 0]
+    expected = (e for e in workload.undisturbed if isinstance(e, Placed))
+    return before != list(itertools.islice(expected, len(before)))
+
+
+def _check_completed(run: Run, directory: Path) -> None:
+    end = list(run.history.of(Ended))[-1]
+    if end.how != "completed":
+        printed = (directory / "stderr-0").read_text(errors="replace").strip()
+        raise CannotTest(f"its run without faults {end.how}: {end.detail.strip()}\n{printed}".strip())
+    if run.doubts:
+        raise CannotTest(f"its run without faults is in doubt: {'; '.join(map(str, run.doubts))}")

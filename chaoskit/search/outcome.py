@@ -1,0 +1,53 @@
+"""Outcome: what there is to say about one run, small enough to travel between processes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from chaoskit.model import Event, Firing, Judgement, Probe, Run, Schedule, When
+
+Phase = Literal["first life", "recovery", "later"]  # of a life
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a fault struck, in terms that mean the same for any workload: a point without its number, the
+    point before it, and the phase of the life."""
+
+    phase: Phase
+    when: When
+    point: str
+    after: str
+
+    def __str__(self) -> str:
+        return f"{self.phase}: {self.when} {self.point}, after {self.after}"
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    schedule: Schedule
+    seed: int  # of the workload
+    judgement: Judgement
+    fired: int
+    last_trace: tuple[Firing, ...]
+    recovery: int  # how many of these belong to recovery
+    rebuilt: bool = False  # no real crash: its state was rebuilt from a recording
+    confirmed: bool = False  # ... and the real crash had the same verdict
+    events: tuple[Event, ...] = ()  # of a run that did not hold
+    place: Place | None = None  # where the last fault struck, in a fuzz
+    kept: str | None = None
+
+    @property
+    def missed(self) -> int:
+        """Planned faults that did not fire."""
+        return len(self.schedule.faults) - self.fired
+
+
+def recovery_of(run: Run) -> int:
+    """How many firings of the last life came before it reported what it had recovered."""
+    last = len(run.traces) - 1
+    probe = next((p for p in run.history.of(Probe, "recovered") if p.life == last), None)
+    trace = run.traces[-1]
+    if probe is None:
+        return 0
+    return sum((f.point.op if f.point.op is not None else n) < probe.at for n, f in enumerate(trace))
