@@ -11,7 +11,7 @@ import ast
 import importlib.util
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -158,17 +158,24 @@ class _Known(ast.NodeTransformer):
 
 def _constants(node: ast.ClassDef | ast.Module, known: dict[str, Any]) -> dict[str, Any]:
     found = {}
+    for name, value in _assignments(node):
+        try:
+            found[name] = ast.literal_eval(_Known(known).visit(value))
+        except ValueError:
+            if name == "promises":  # would be read as none at all
+                raise BadAdapter(
+                    "promises: expected a plain dictionary, of strings or of the file's own constants"
+                ) from None
+    return found
+
+
+def _assignments(node: ast.ClassDef | ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    """Plain and annotated ones, of one name each."""
     for each in node.body:
         if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name):
-            name = each.targets[0].id
-            try:
-                found[name] = ast.literal_eval(_Known(known).visit(each.value))
-            except ValueError:
-                if name == "promises":  # would be read as none at all
-                    raise BadAdapter(
-                        "promises: expected a plain dictionary, of strings or of the file's own constants"
-                    ) from None
-    return found
+            yield each.targets[0].id, each.value
+        elif isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name) and each.value:
+            yield each.target.id, each.value
 
 
 def _check(class_name: str, path: Path, methods: set[str], facts: dict[str, Any]) -> None:

@@ -29,16 +29,21 @@ from pathlib import Path
 from bench_daemon import daemon_cost
 from chaoskit_scenarios import inloop
 
+from chaoskit import registry
 from chaoskit.disk import interposer, power_states as crash
 from chaoskit.disk.kill_states import kill_states
 from chaoskit.disk.ops import Trace
 from chaoskit.disk.power_states import crash_states
 from chaoskit.disk.staging import Stage
 from chaoskit.disk.trace import decode, snapshot
-from chaoskit.model import Kill, Schedule, Workload
-from chaoskit.run.recording import Recording, killed_states, powerless_states
+from chaoskit.faults import kill, power
+from chaoskit.faults.kill import Kill
+from chaoskit.faults.kind import StateSource
+from chaoskit.model import Schedule, Workload
+from chaoskit.recording import Recording
 from chaoskit.run.workspace import base_directory
-from chaoskit.search.rig import Bench, open_bench, undisturbed
+from chaoskit.search.baseline import undisturbed
+from chaoskit.search.rig import Rig, open_rig
 from chaoskit.settings import Settings
 from reference_agent.messages import Budget, Message, Plan
 from reference_agent.store.sqlite import SqliteStore
@@ -139,10 +144,10 @@ def recording_cost(rounds: int) -> dict[str, object]:
 
 
 @contextmanager
-def ready(**options: object) -> Iterator[tuple[Bench, Workload]]:
+def ready(**options: object) -> Iterator[tuple[Rig, Workload]]:
     settings = Settings(points="syscalls", seed=1, **options)  # type: ignore[arg-type]
-    with open_bench(settings) as (bench, _):
-        yield bench, undisturbed(bench)[1]
+    with open_rig(registry.resolve(settings)) as (rig, _):
+        yield rig, undisturbed(rig)[1]
 
 
 @contextmanager
@@ -163,7 +168,7 @@ def kill_state_cost(rounds: int) -> dict[str, object]:
         ready(scenario="payments", cold=True) as (cold, _),
     ):
         recording = warm.record(workload)
-        states = list(killed_states(recording))[::3]
+        states = list(kill.states(recording, StateSource(fault="kill")))[::3]
         faults = [s.fault for s in states if isinstance(s.fault, Kill) and s.fault.point.op is not None]
         few = [Schedule((fault,)) for fault in faults[5 : -5 : max(1, len(faults) // 6)]]
 
@@ -172,7 +177,7 @@ def kill_state_cost(rounds: int) -> dict[str, object]:
                 warm.judge_state(recording, state, workload)
             return len(states)
 
-        def real(bench: Bench) -> Way:
+        def real(bench: Rig) -> Way:
             return lambda: sum(bool(bench.judge(schedule, workload)) for schedule in few)
 
         return compare(
@@ -186,7 +191,9 @@ def kill_state_cost(rounds: int) -> dict[str, object]:
 def power_state_cost(rounds: int) -> dict[str, object]:
     with one_core(), ready(scenario="store-sqlite-wal-full") as (bench, workload):
         recording = bench.record(workload)
-        states = list(powerless_states(recording, "posix", 400, seed=1))
+        states = list(
+            power.states(recording, StateSource(fault="power", profile="posix", budget=400, seed=1))
+        )
 
         def checked() -> int:
             for state in states:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from chaoskit import faults, registry
+from chaoskit import registry
+from chaoskit.faults.kind import kinds
+from chaoskit.model import Claim
+from chaoskit.search.tiers import tiers
 
 PAGE = Path(__file__).parent.parent / "docs" / "registry.md"
 
@@ -17,8 +20,8 @@ def table(title: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) ->
 
 
 def page() -> str:
-    scenarios = [registry.scenario(name) for name in registry.names(registry.SCENARIOS)]
-    invariants = [registry.invariant(name) for name in registry.names(registry.INVARIANTS)]
+    scenarios = list(registry.scenarios().values())
+    invariants = [i for i in registry.invariants().values() if not isinstance(i, Claim)]
     mutants = [
         (s.name, m.name, m.breaks, m.summary)
         for s in scenarios
@@ -32,13 +35,26 @@ def page() -> str:
         [(s.name, s.summary, ", ".join(s.stores)) for s in scenarios],
     )
     lines += table("Invariants", ("name", "what it demands"), [(i.name, i.summary) for i in invariants])
-    adapters = [registry.adapter(name) for name in sorted(registry.targets())]
+    claims = registry.claims().values()
+    lines += table(
+        "Claims",
+        ("name", "what it demands", "of", "property", "held to it without a promise"),
+        [(c.name, c.summary, f"{c.subject}s", c.aspect, "yes" if c.basic else "no") for c in claims],
+    )
+    lines += table(
+        "Tiers",
+        ("name", "what is done", "in a certificate"),
+        [(t.name, t.summary, "yes" if t.default else "if asked for") for t in tiers().values()],
+    )
+    adapters = [registry.adapter(name) for name in registry.targets()]
     lines += table(
         "Targets",
         ("name", "what it is", "kind", "needs"),
-        [(a.name, a.summary.strip(), a.kind, ", ".join(a.requires) or "nothing") for a in adapters],
+        [(a.name, a.summary.strip(), a.subject, ", ".join(a.requires) or "nothing") for a in adapters],
     )
-    lines += table("Faults", ("name", "what it leaves behind"), faults.FAULTS.items())
+    lines += table(
+        "Faults", ("name", "what it leaves behind"), [(k.name, k.summary) for k in kinds().values()]
+    )
     lines += table("Mutants", ("scenario", "name", "caught by", "its bug"), mutants)
     return "\n".join(lines) + "\n"
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from chaoskit import registry
 from chaoskit.run.workspace import Workspace
-from chaoskit.search.rig import Bench
+from chaoskit.search.rig import Rig
 from chaoskit.settings import Settings
 
 pytest_plugins = ["pytester"]
@@ -31,18 +32,18 @@ def workspace() -> Iterator[Workspace]:
 
 
 @pytest.fixture
-def bench(workspace: Workspace) -> Iterator[Callable[..., Bench]]:
-    """Make benches for scenarios of `targets.py`, by name."""
-    made: list[Bench] = []
+def rig(workspace: Workspace) -> Iterator[Callable[..., Rig]]:
+    """Make rigs for scenarios of `targets.py`, by name."""
+    made: list[Rig] = []
 
-    def make(name: str, **options: object) -> Bench:
+    def make(name: str, **options: object) -> Rig:
         settings = Settings(scenario=f"{TARGETS}:{name}", **options)  # type: ignore[arg-type]
-        made.append(Bench(settings, workspace.path, workspace.session))
+        made.append(Rig(registry.resolve(settings), workspace.path, workspace.session))
         return made[-1]
 
     yield make
-    for bench in made:
-        bench.close()
+    for each in made:
+        each.close()
 
 
 @pytest.fixture

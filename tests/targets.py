@@ -41,6 +41,18 @@ def counting(life: Life) -> None:
     life.probe("end", text=file.read_text())
 
 
+def deliberate(life: Life) -> None:
+    """Counts as above, and its recovery takes the more steps the more there is to recover."""
+    file = life.directory / "file"
+    done = file.read_text() if file.exists() else ""
+    if life.number:
+        for step in range(1 + len(done)):
+            sys.audit("persist.point", f"check {step}", "before")
+        life.probe("recovered", text=done)
+    for number in range(len(done) + 1, 4):
+        persist(life, "append", str(number))
+
+
 async def asynchronous(life: Life) -> None:
     counting(life)
 
@@ -180,8 +192,9 @@ def _scenario(
 
 
 COUNTING = _scenario("counting")
+DELIBERATE = _scenario("deliberate")
 CROWD, BRITTLE_CROWD, LAME_CROWD, FICKLE_CROWD = (
-    msgspec.structs.replace(_scenario(entry), workload=partial(_crowd, agents=2), crowd=_crowd)
+    msgspec.structs.replace(_scenario(entry), workload=partial(_crowd, agents=2), workload_for=_crowd)
     for entry in ("crowded", "crowded_and_brittle", "crowded_and_lame", "crowded_and_fickle")
 )
 ASYNCHRONOUS = _scenario("asynchronous")

@@ -6,7 +6,7 @@ import pytest
 from chaoskit_scenarios.targets import TARGETS
 
 from chaoskit.adapter import BadAdapter, read
-from chaoskit.inside.stores import at_once
+from chaoskit.inside.stores import at_once, items_of, recognised
 
 STORE = """
 DOCS = "https://example.org/docs"
@@ -54,3 +54,33 @@ def test_what_a_shipped_adapter_promises_says_where(name: str) -> None:
         promise.words and (ours or promise.where.startswith("https://"))
         for promise in adapter.promises.values()
     )
+
+
+@pytest.mark.parametrize("attribute", ["promises: ClassVar[dict] = {", "promises = {"])
+def test_promises_are_read_with_and_without_an_annotation(tmp_path: Path, attribute: str) -> None:
+    source = STORE.format(where="DOCS").replace("promises = {", attribute)
+    (tmp_path / "a.py").write_text(source)
+    assert set(read("a", f"{tmp_path}/a.py:Store").promises or ()) == {"durable"}
+
+
+def test_no_promises_and_an_empty_dictionary_of_them_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(STORE.format(where="DOCS").replace("promises", "other"))
+    assert read("a", f"{tmp_path}/a.py:Store").promises is None
+    (tmp_path / "a.py").write_text(STORE.replace('{{"durable": ("kept", {where})}}', "{}"))
+    assert read("a", f"{tmp_path}/a.py:Store").promises == {}
+
+
+@pytest.mark.parametrize("most", ["0", "'one'"])
+def test_a_call_takes_at_least_one_item(tmp_path: Path, most: str) -> None:
+    source = STORE.format(where="DOCS").replace("    promises", f"    items_per_call = {most}\n    promises")
+    (tmp_path / "a.py").write_text(source)
+    with pytest.raises(BadAdapter, match="items_per_call of Store: expected a whole number from 1"):
+        read("a", f"{tmp_path}/a.py:Store")
+
+
+def test_what_one_call_appends_is_what_the_adapter_takes() -> None:
+    assert [len(items_of("a", n, 10)) for n in (1, 2, 3)] == [2, 3, 1]
+    assert [len(items_of("a", n, 10, 1)) for n in (1, 2, 3)] == [1, 1, 1]
+    single = items_of("a", 2, 10, 1)[0]
+    assert recognised("a", single) == [2, 0, 1]
+    assert recognised("a", {**single, "text": "x"}).startswith("damaged")

@@ -3,16 +3,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from chaoskit import registry
 from chaoskit.model import Verdict
 from chaoskit.search.campaign import run_campaign
 from chaoskit.search.execution import one_each, stay_on
 from chaoskit.search.rig import CannotTest
 from chaoskit.settings import Settings
+from chaoskit.story import tell
 from tests.conftest import TARGETS
 
 
 def campaign(name, **options):
-    return run_campaign(Settings(scenario=f"{TARGETS}:{name}", **options))
+    return run_campaign(registry.resolve(Settings(scenario=f"{TARGETS}:{name}", **options)))
 
 
 def without_time(result):
@@ -24,9 +26,10 @@ def without_time(result):
 @pytest.mark.requirement("C1")
 def test_a_sweep_counts_every_point_and_every_fault():
     result = campaign("COUNTING")
-    assert (result.verdict, result.points, result.runs) == (Verdict.HOLDS, 3, 6)
-    assert (result.fired, result.missed) == (6, 0)
-    tallies = result.table["append"]
+    found = result.found
+    assert (result.verdict, len(found.points), found.runs) == (Verdict.HOLDS, 3, 6)
+    assert (found.fired, found.missed) == (6, 0)
+    tallies = found.table["append"]
     assert {fault: tally.fired for fault, tally in tallies.items()} == {"kill before": 3, "kill after": 3}
 
 
@@ -44,7 +47,7 @@ def test_shards_are_parts_of_the_whole():
 def test_a_shard_without_a_schedule_is_unknown_not_a_pass():
     result = campaign("COUNTING", shard=(9, 10))
     assert (result.runs, result.verdict) == (0, Verdict.UNKNOWN)
-    assert "no schedule was run" in result.doubts
+    assert "no schedule was run" in map(str, result.doubts)
 
 
 def test_no_time_at_all_is_unknown():
@@ -59,7 +62,7 @@ def test_a_target_that_fails_after_a_crash_is_violated_and_says_why():
     assert witness.finding.signature == "recovers/failed"
     assert witness.finding.message.endswith("RuntimeError: cannot read my own file")
     assert witness.times == 2
-    assert witness.story[0] == "life 0: starts"
+    assert tell(witness.events)[0] == "life 0: starts"
 
 
 @pytest.mark.requirement("C1")
@@ -98,7 +101,7 @@ def test_runs_that_did_not_hold_are_kept_with_all_they_said(tmp_path):
 
 def test_progress_is_told_after_every_run():
     told = []
-    run_campaign(Settings(scenario=f"{TARGETS}:COUNTING"), told.append)
+    run_campaign(registry.resolve(Settings(scenario=f"{TARGETS}:COUNTING")), told.append)
     assert [(so_far.runs, so_far.planned) for so_far in told] == [(n, 6) for n in range(1, 7)]
     assert (told[-1].covered, told[-1].findings) == (6, 0)
 
@@ -114,3 +117,12 @@ def test_a_worker_keeps_to_a_core_of_those_that_it_may_use():
 
     with ThreadPoolExecutor(1) as thread:
         assert thread.submit(look, cores[0]).result() == {cores[0]}
+
+
+def test_until_violation_ends_the_whole_campaign_not_one_fault_of_it():
+    """FAILING dies of the first kill: the faults that come after it are not tried any more."""
+    result = campaign("FAILING", faults=("kill", "disk"), until_violation=True, points="syscalls")
+    assert result.verdict is Verdict.VIOLATED
+    assert set(result.found.tiers) <= {"process", "torn"}
+    both = campaign("FAILING", faults=("kill", "disk"), points="syscalls")
+    assert "disk-full" in both.found.tiers

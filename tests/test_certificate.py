@@ -6,10 +6,11 @@ import xml.etree.ElementTree as ET
 import msgspec
 import pytest
 
-from chaoskit.adapter import Promise
+from chaoskit.adapter import Adapter, Promise
 from chaoskit.certify import certificate as certificates
-from chaoskit.certify.certificate import Certificate, CertifiedFinding, Coverage, verdict_of
+from chaoskit.certify.certificate import Certificate, CertifiedFinding, promises_of
 from chaoskit.model import Verdict
+from chaoskit.search.result import Coverage
 from chaoskit.show import pages
 
 pytestmark = pytest.mark.requirement("C4")
@@ -32,15 +33,17 @@ def finding(claim="durable", promise="it is kept", **more):
     )
 
 
+PROMISED = {"durable": Promise("it is kept", "https://example.org")}
+
+
 def made(claims=None, findings=(), **more):
-    claims = claims or {"durable": {"process": HOLDS}}
-    return Certificate(
+    certificate = Certificate(
         target="a-store",
         summary="A store",
         kind="store",
         style="history",
         unit="one call",
-        verdict=verdict_of(claims, {"durable"}, SOME, ()),
+        verdict=UNKNOWN,
         seed=0,
         date="2026-11-16",
         chaoskit="0.1.0",
@@ -49,34 +52,102 @@ def made(claims=None, findings=(), **more):
         files=("a.db",),
         saves=30,
         operations=90,
-        claims=claims,
-        coverage=SOME,
-        promises={"durable": Promise("it is kept", "https://example.org")},
+        claims=claims or {"durable": {"process": HOLDS}},
         properties={},
         findings=findings,
-        **more,
+        **{"coverage": SOME, "promises": PROMISED, **more},
     )
+    return msgspec.structs.replace(certificate, verdict=certificate.decide())
+
+
+FENCE = {"fenced": Promise("one writer", "https://example.org")}
 
 
 @pytest.mark.parametrize(
-    ("claims", "coverage", "unknown", "verdict"),
+    ("claims", "more", "verdict", "headline"),
     [
-        ({"durable": {"process": HOLDS}}, SOME, (), HOLDS),
-        ({"durable": {"process": VIOLATED}}, SOME, (), VIOLATED),
-        ({"durable": {"process": HOLDS}}, SOME, ("a fault did not fire",), UNKNOWN),
-        ({"durable": {"process": HOLDS}}, {"process": Coverage()}, (), UNKNOWN),
-        ({"durable": {}}, SOME, (), UNKNOWN),
-        # Nobody promises a fence by itself.
-        ({"durable": {"process": HOLDS}, "fenced": {"zombie": VIOLATED}}, SOME, (), HOLDS),
+        ({"durable": {"process": HOLDS}}, {}, HOLDS, "HOLDS its 1 promise"),
+        (
+            {"durable": {"process": VIOLATED}},
+            {"findings": (finding(),)},
+            VIOLATED,
+            "VIOLATED: breaks durable (1 of its 1 promise)",
+        ),
+        ({"durable": {"process": HOLDS}}, {"unknown": ("a fault did not fire",)}, UNKNOWN, "UNKNOWN"),
+        ({"durable": {"process": UNKNOWN}}, {}, UNKNOWN, "UNKNOWN"),
+        ({"durable": {"process": HOLDS}}, {"coverage": {"process": Coverage()}}, UNKNOWN, "UNKNOWN"),
+        ({"durable": {}}, {}, UNKNOWN, "UNKNOWN: see the reasons (durable not measured)"),
+        # What is not promised is a hazard, whatever it is.
+        (
+            {"durable": {"process": HOLDS}, "atomic": {"process": VIOLATED}},
+            {"findings": (finding("atomic", None),)},
+            HOLDS,
+            "HOLDS its 1 promise; 1 hazard: atomic",
+        ),
+        # ... and what is promised counts, also what few stores do by themselves.
+        (
+            {"fenced": {"process": VIOLATED}},
+            {"promises": FENCE, "findings": (finding("fenced"),)},
+            VIOLATED,
+            "VIOLATED: breaks fenced (1 of its 1 promise)",
+        ),
+        # A violation without any fault is in no tier, and counts all the same.
+        ({"durable": {"undisturbed": VIOLATED}}, {}, VIOLATED, "VIOLATED"),
+        # Who promises nothing has broken nothing, and has not earned HOLDS either.
+        (
+            {"durable": {"process": VIOLATED}},
+            {"promises": {}, "findings": (finding("durable", None),)},
+            UNKNOWN,
+            "UNKNOWN: it promises nothing; 1 hazard: durable",
+        ),
+        ({"durable": {"process": HOLDS}}, {"promises": {}}, HOLDS, "HOLDS: promises nothing"),
     ],
 )
-def test_the_verdict_is_earned(claims, coverage, unknown, verdict):
-    assert verdict_of(claims, {"durable"}, coverage, unknown) is verdict
+def test_the_verdict_is_about_promises_and_is_earned(claims, more, verdict, headline):
+    certificate = made(claims, **more)
+    assert certificate.verdict is verdict
+    assert certificate.headline().startswith(headline)
 
 
-def test_a_fence_that_is_promised_counts():
-    claims = {"fenced": {"zombie": VIOLATED}}
-    assert verdict_of(claims, {"fenced"}, SOME, ()) is VIOLATED
+def test_cell_headline_junit_and_exit_code_follow_one_rule():
+    hazard = made(
+        {"durable": {"process": HOLDS}, "atomic": {"process": VIOLATED}}, (finding("atomic", None),)
+    )
+    assert (hazard.sign("atomic", "process"), hazard.verdict) == ("hazard", HOLDS)
+    assert (hazard.fails("promise"), hazard.fails("hazard")) == (False, True)
+    assert ET.fromstring(pages.junit(hazard)).get("failures") == "0"  # noqa: S314 - our own text
+    broken = made({"durable": {"process": VIOLATED}}, (finding(),))
+    assert (broken.sign("durable", "process"), broken.verdict) == ("VIOLATED", VIOLATED)
+    assert (broken.fails("promise"), broken.fails("hazard")) == (True, True)
+    assert ET.fromstring(pages.junit(broken)).get("failures") == "1"  # noqa: S314 - our own text
+
+
+def adapter(promises):
+    return Adapter(
+        name="a",
+        reference="a.py:A",
+        summary="",
+        style="snapshot",
+        methods=("open", "save", "load", "close"),
+        requires=(),
+        promises=promises,
+    )
+
+
+def test_an_adapter_that_declares_no_promises_is_held_to_what_persistence_is_for():
+    assert set(promises_of(adapter(None))) == {
+        "durable",
+        "atomic",
+        "prefix",
+        "loadable",
+        "continues",
+        "isolated",
+        "immutable",
+        "consistent",
+    }
+    assert not any(promise.power for promise in promises_of(adapter(None)).values())
+    assert promises_of(adapter({})) == {}
+    assert promises_of(adapter(PROMISED)) == PROMISED
 
 
 def test_a_certificate_survives_its_json(tmp_path):
@@ -93,11 +164,16 @@ def test_what_is_no_certificate_is_refused_in_one_line(tmp_path, text):
         certificates.load(path)
 
 
-def test_comparing_says_what_is_mended_and_what_is_broken():
+def test_comparing_says_what_is_fixed_and_what_is_broken():
     before = made({"durable": {"process": VIOLATED}, "atomic": {"process": HOLDS}})
     after = made({"durable": {"process": HOLDS}, "atomic": {"process": VIOLATED}})
-    changes = {change.claim: change.words for change in certificates.compare(before, after)}
-    assert changes == {"durable": "mended", "atomic": "broken"}
+    changes = {change.claim: change for change in certificates.compare(before, after)}
+    assert {claim: change.summary for claim, change in changes.items()} == {
+        "durable": "fixed",
+        "atomic": "broken",
+    }
+    assert not changes["atomic"].fails("promise")
+    assert changes["atomic"].fails("hazard")
     assert not list(certificates.compare(before, before))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from chaoskit_invariants.claims import agents
 
+from chaoskit.faults.kill import Kill
 from chaoskit.model import (
     Ack,
     Born,
@@ -16,7 +17,6 @@ from chaoskit.model import (
     Event,
     History,
     Invariant,
-    Kill,
     NothingToJudge,
     PersistPoint,
     Probe,

@@ -2,21 +2,10 @@
 
 import pytest
 from chaoskit_invariants.claims import stores
-from chaoskit_scenarios.adapters import STORE_CLAIMS
 
-from chaoskit.model import (
-    Ack,
-    Born,
-    DiskError,
-    Fail,
-    History,
-    Invoke,
-    NothingToJudge,
-    Ok,
-    PersistPoint,
-    Probe,
-    Struck,
-)
+from chaoskit import registry
+from chaoskit.faults.disk import DiskError
+from chaoskit.model import Ack, Born, Fail, History, Invoke, NothingToJudge, Ok, PersistPoint, Probe, Struck
 
 pytestmark = pytest.mark.requirement("C4")
 
@@ -142,5 +131,5 @@ def test_a_save_that_fails_while_the_disk_fails_is_no_violation():
 
 
 def test_every_claim_has_sound_and_broken_examples():
-    assert {claim.name for claim, _, kinds in EXAMPLES if kinds} == set(STORE_CLAIMS)
-    assert {claim.name for claim, _, kinds in EXAMPLES if not kinds} == set(STORE_CLAIMS)
+    assert {claim.name for claim, _, kinds in EXAMPLES if kinds} == set(registry.claims("store"))
+    assert {claim.name for claim, _, kinds in EXAMPLES if not kinds} == set(registry.claims("store"))

@@ -6,23 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from chaoskit import registry
 from chaoskit.disk import staging as stage
 from chaoskit.disk.kill_states import image_at
-from chaoskit.model import (
-    DiskError,
-    Ended,
-    Finding,
-    Kill,
-    PersistPoint,
-    PowerLoss,
-    Probe,
-    Schedule,
-    Struck,
-    Verdict,
-)
-from chaoskit.run.recording import killed_states, points, powerless_states
-from chaoskit.search.result import Counter, Witness
-from chaoskit.search.rig import open_bench, undisturbed
+from chaoskit.faults import kill as kills, power
+from chaoskit.faults.disk import DiskError
+from chaoskit.faults.kill import Kill
+from chaoskit.faults.kind import StateSource
+from chaoskit.faults.power import PowerLoss
+from chaoskit.model import Ended, Finding, PersistPoint, Probe, Schedule, Struck, Verdict
+from chaoskit.recording import points
+from chaoskit.search.baseline import undisturbed
+from chaoskit.search.result import Coverage, Partial, Witness, result_of_replay
+from chaoskit.search.rig import open_rig
 from chaoskit.settings import Settings
 
 CONTROLS = Path(__file__).parent / "targets" / "controls.py"
@@ -31,20 +27,24 @@ SOUND, BROKEN = "store-jsonl", "store-snapshot-unsynced"
 
 @pytest.fixture
 def watched():
-    """A bench that watches the disk, its run without faults, and a recording of it."""
+    """A rig that watches the disk, its run without faults, and a recording of it."""
 
     def make(scenario, **options):
         settings = Settings(scenario=scenario, points="syscalls", seed=1, **options)
-        context = open_bench(settings)
-        bench, _ = context.__enter__()
+        context = open_rig(registry.resolve(settings))
+        rig, _ = context.__enter__()
         contexts.append(context)
-        workload = undisturbed(bench)[1]
-        return bench, workload, bench.record(workload)
+        workload = undisturbed(rig)[1]
+        return rig, workload, rig.record(workload)
 
     contexts = []
     yield make
     for context in contexts:
         context.__exit__(None, None, None)
+
+
+def killed_states(recording):
+    return kills.states(recording, StateSource(fault="kill"))
 
 
 def kill(recording, op, when):
@@ -55,21 +55,21 @@ def kill(recording, op, when):
 @pytest.mark.parametrize("when", ["before", "half", "after"])
 def test_a_rebuilt_kill_state_is_the_directory_after_a_real_kill(watched, when):
     """Of the agent, SQLite included: the trace of the killed life replays to what it left."""
-    bench, workload, recording = watched("payments")
+    rig, workload, recording = watched("payments")
     writes = [op.index for op in recording.trace.ops if op.kind == "write" and len(op.data) > 1]
     for op in writes[:: len(writes) // 6]:
         left: list[bool] = []
 
-        def look(run, process, life, fault, watch, live=bench._supervisor._live, left=left):
+        def look(run, process, life, fault, watch, live=rig._supervisor._live, left=left):
             how = live(run, process, life, fault, watch)
             if life == 0:
                 image = image_at(watch.trace(), len(watch.trace().ops))
                 left.append(stage.same_as(run.state, image, lambda path: path.endswith("-shm")))
             return how
 
-        bench._supervisor._live = look
-        run, directory = bench.run(kill(recording, op, when), workload)
-        del bench._supervisor._live
+        rig._supervisor._live = look
+        run, directory = rig.run(kill(recording, op, when), workload)
+        del rig._supervisor._live
         assert run.fired == 1
         assert left == [True]
         shutil.rmtree(directory)
@@ -77,12 +77,13 @@ def test_a_rebuilt_kill_state_is_the_directory_after_a_real_kill(watched, when):
 
 @pytest.mark.requirement("C2")
 def test_a_rebuilt_state_and_the_real_crash_have_the_same_verdict(watched):
-    bench, workload, recording = watched(BROKEN)
-    states = [*killed_states(recording), *powerless_states(recording, "posix", 60, seed=3)]
+    rig, workload, recording = watched(BROKEN)
+    losses = StateSource(fault="power", profile="posix", budget=60, seed=3)
+    states = [*killed_states(recording), *power.states(recording, losses)]
     verdicts = set()
     for state in states:
-        rebuilt = bench.judge_state(recording, state, workload)
-        real = bench.judge(Schedule((state.fault,)), workload)
+        rebuilt = rig.judge_state(recording, state, workload)
+        real = rig.judge(Schedule((state.fault,)), workload)
         assert rebuilt.judgement.claims == real.judgement.claims, str(state.fault)
         verdicts.add(real.judgement.verdict)
     assert verdicts == {Verdict.HOLDS, Verdict.VIOLATED}, "both must have been met"
@@ -95,10 +96,10 @@ def test_a_rebuilt_state_and_the_real_crash_have_the_same_verdict(watched):
 def test_a_process_in_which_something_was_left_is_not_used_again(watched, store, again):
     # BUG of the harness that this shows: a library that could not be opened kept its lock on the database,
     # and to every later life of that process the database was malformed.
-    bench, workload, recording = watched(f"target:{CONTROLS}:{store}")
+    rig, workload, recording = watched(f"target:{CONTROLS}:{store}")
     state = list(killed_states(recording))[-1]
-    bench.judge_state(recording, state, workload)
-    assert (bench._supervisor._reused is not None) == again
+    rig.judge_state(recording, state, workload)
+    assert (rig._supervisor._reused is not None) == again
 
 
 def test_points_say_what_was_done_to_which_file(watched):
@@ -112,49 +113,51 @@ def test_points_say_what_was_done_to_which_file(watched):
 def test_an_error_of_the_disk_strikes_and_the_next_life_finds_all_that_was_acknowledged(
     watched, error, lasting
 ):
-    bench, workload, recording = watched(SOUND)
+    rig, workload, recording = watched(SOUND)
     kind = "fsync" if error == "lost" else "write"
     op = [op.index for op in recording.trace.ops if op.kind == kind][-2]
     schedule = Schedule((DiskError(points(recording.trace)[op], error, lasting),))
-    run, _ = bench.run(schedule, workload)
+    run, _ = rig.run(schedule, workload)
     assert len(list(run.history.of(Struck))) == 1
     assert [end.how for end in run.history.of(Ended)] == ["failed", "completed"]
-    assert bench.judge(schedule, workload).judgement.verdict is Verdict.HOLDS
+    assert rig.judge(schedule, workload).judgement.verdict is Verdict.HOLDS
 
 
 def test_a_power_loss_at_the_very_end_needs_no_kill(watched):
-    bench, workload, recording = watched("store-jsonl-unsynced")
+    rig, workload, recording = watched("store-jsonl-unsynced")
     end = points(recording.trace)[-1]
     fault = PowerLoss(end, "posix", "nothing")
-    run, _ = bench.run(Schedule((fault,)), workload)
+    run, _ = rig.run(Schedule((fault,)), workload)
     assert (run.fired, run.doubts) == (1, ())
     assert [p.data["saves"] for p in run.history.of(Probe, "recovered")] == [[]]
 
 
 def test_a_fault_planned_for_an_operation_that_never_comes_is_a_doubt(watched):
-    bench, workload, _ = watched(SOUND)
+    rig, workload, _ = watched(SOUND)
     far = PersistPoint("write store.jsonl", 99, 9999)
     for fault in (Kill(far, "before"), PowerLoss(far, "ext4", "kill"), DiskError(far, "EIO")):
-        run, _ = bench.run(Schedule((fault,)), workload)
+        run, _ = rig.run(Schedule((fault,)), workload)
         assert run.fired == 0
-        assert "did not fire" in run.doubts[0]
+        assert "did not fire" in str(run.doubts[0])
 
 
 def test_a_finding_that_the_real_crash_does_not_show_accuses_nobody():
-    counter = Counter(Settings(scenario="x"), ["saves"])
     schedule = Schedule((PowerLoss(PersistPoint("write f", 1, 0), "ext4", "nothing"),))
     finding = Finding(invariant="saves", kind="lost", message="save 1 is gone")
     witness = Witness(
-        finding=finding, tier="power-ext4", schedule=schedule, token="", story=(), kept=None, rebuilt=True
+        finding=finding, tier="power-ext4", schedule=schedule, order=(0,), kept=None, rebuilt=True
     )
-    counter._witnesses["saves/lost", "power-ext4"] = witness
-    counter._claims["saves"]["power-ext4"] = Verdict.VIOLATED
-    counter._runs = 1
-    counter.confirm(witness, None)
-    result = counter.result(1.0)
+    found = Partial(
+        runs=1,
+        witnesses={witness.key: witness},
+        claims={"saves": {"power-ext4": Verdict.VIOLATED}},
+        tiers={"power-ext4": Coverage(states=1)},
+    )
+    found.confirm(witness, None)
+    result = result_of_replay(found, Settings(scenario="x"), ["saves"], 1.0)
     assert result.verdict is Verdict.UNKNOWN
     assert not result.witnesses
-    assert "not met in a real crash" in result.doubts[0]
+    assert "not reproduced by a real crash" in str(result.doubts[0])
 
 
 @pytest.mark.requirement("C3")

@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
+from chaoskit.adapter import requirements
 from chaoskit.run import environment
-from chaoskit.run.environment import NoEnvironment, interpreter, place_of, requirements
+from chaoskit.run.environment import NoEnvironment, interpreter, place_of
 
 pytestmark = pytest.mark.requirement("C4")
 

@@ -7,10 +7,10 @@ from itertools import islice
 
 import pytest
 
-from chaoskit import repro
+from chaoskit import registry, repro
 from chaoskit.model import Firing, PersistPoint, Verdict
 from chaoskit.search.campaign import run_campaign
-from chaoskit.search.fuzz import ROUND, Hits, cases, draw, places
+from chaoskit.search.fuzz import LANES, ROUND, Hits, cases, draw, places
 from chaoskit.settings import Settings
 from tests.conftest import TARGETS
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.requirement("S7")
 
 def fuzz(name, **options):
     settings = Settings(scenario=f"{TARGETS}:{name}", plan="sample", **{"agents": 5, **options})
-    return run_campaign(settings)
+    return run_campaign(registry.resolve(settings))
 
 
 def facts(result):
@@ -41,24 +41,25 @@ def test_there_are_as_many_runs_as_were_asked_for(runs):
     assert sum(case.crashes for case in cases(3, runs, Hits())) == runs
 
 
-def test_a_case_knows_of_the_rounds_that_are_over_and_of_nothing_else():
+def test_a_case_knows_of_the_rounds_that_are_over_in_its_lane_and_of_nothing_else():
     hits = Hits()
     for number in range(3 * ROUND):
-        hits.add(number, [f"round {number // ROUND}"])
+        hits.add(number, [f"round {number // ROUND}, lane {number % LANES}"])
+    each = ROUND // LANES
     assert hits.known_to(2 * ROUND - 1) == {}
-    assert hits.known_to(2 * ROUND) == {"round 0": ROUND}
-    assert hits.known_to(4 * ROUND - 1) == {"round 0": ROUND, "round 1": ROUND}
+    assert hits.known_to(2 * ROUND + 3) == {"round 0, lane 3": each}
+    assert hits.known_to(4 * ROUND - 1 - LANES) == {f"round {r}, lane {LANES - 1}": each for r in (0, 1)}
 
 
-def test_a_place_is_a_point_without_its_number_with_the_one_before_it_and_its_stage():
+def test_a_place_is_a_point_without_its_number_with_the_one_before_it_and_its_phase():
     names = ["write", "sync", "write"]
     firings = [Firing(PersistPoint(name, 1 + n), "before") for n, name in enumerate(names)]
-    assert places(firings, 1, first=False) == [
+    assert list(map(str, places(firings, 1, first=False))) == [
         "recovery: before write, after start",
         "later: before sync, after write",
         "later: before write, after sync",
     ]
-    assert places(firings, 0, first=True)[0] == "first life: before write, after start"
+    assert str(places(firings, 0, first=True)[0]) == "first life: before write, after start"
 
 
 def drawn(bias, hits, recovery=0, times=4000):
@@ -95,8 +96,9 @@ def test_the_number_of_jobs_does_not_change_what_is_found():
 def test_it_counts_what_it_did():
     result = fuzz("CROWD", runs=60)
     assert result.verdict is Verdict.HOLDS
-    assert (result.runs, result.fired, result.missed) == (60, 60, 0)
-    assert result.covered > 20
+    found = result.found
+    assert (found.runs, found.fired, found.missed) == (60, 60, 0)
+    assert len(found.places) > 20
     assert {"process", "recovery"} == set(result.claims["recovers"])
 
 
@@ -109,7 +111,7 @@ def test_a_fuzz_with_a_time_ends_with_it_and_else_goes_on():
 
 def test_the_workload_of_a_sweep_has_as_many_agents_too():
     settings = Settings(scenario=f"{TARGETS}:CROWD", agents=4)
-    assert run_campaign(settings).points == 4
+    assert len(run_campaign(registry.resolve(settings)).found.points) == 4
 
 
 def test_it_stops_at_the_first_violation_and_the_token_meets_it_again(chaoskit):
@@ -149,13 +151,13 @@ def test_a_workload_that_fails_without_any_fault_is_a_finding_that_can_be_met_ag
 def test_a_run_that_goes_another_way_before_its_crash_is_a_doubt():
     result = fuzz("FICKLE_CROWD", runs=10)
     assert result.verdict is Verdict.UNKNOWN
-    assert any("not repeatable" in doubt for doubt in result.doubts)
+    assert any("not repeatable" in str(doubt) for doubt in result.doubts)
 
 
 def test_progress_says_how_fast_how_much_and_what(chaoskit):
     told = []
     settings = Settings(scenario=f"{TARGETS}:CROWD", plan="sample", agents=3, runs=5)
-    run_campaign(settings, told.append)
+    run_campaign(registry.resolve(settings), told.append)
     assert [(so_far.runs, so_far.planned) for so_far in told if so_far.runs][-1] == (5, 5)
     assert told[-1].covered > 0
     assert told[-1].seconds > 0

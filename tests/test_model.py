@@ -2,7 +2,8 @@ import itertools
 
 import pytest
 
-from chaoskit.model import Kill, PersistPoint, Schedule, Verdict
+from chaoskit.faults.kill import Kill
+from chaoskit.model import PersistPoint, Schedule, Verdict
 
 V = Verdict
 

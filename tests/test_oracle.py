@@ -1,6 +1,6 @@
 import pytest
 
-from chaoskit.model import History, Invariant, NothingToJudge, Run, Schedule, Verdict, Violation
+from chaoskit.model import Doubt, History, Invariant, NothingToJudge, Run, Schedule, Verdict, Violation
 from chaoskit.search.oracle import judge
 
 
@@ -12,6 +12,7 @@ def nothing_to_judge(_):
     raise NothingToJudge
 
 
+MISSED = Doubt("missed-fault", "kill before write#1")
 HOLDS = invariant("holds", lambda _: [])
 BROKEN = invariant("broken", lambda _: [Violation("kind", "what happened")])
 SILENT = invariant("silent", nothing_to_judge)
@@ -29,8 +30,8 @@ def run(*doubts):
         ([HOLDS], [], Verdict.HOLDS),
         ([HOLDS, SILENT], [], Verdict.HOLDS),
         ([HOLDS, BROKEN], [], Verdict.VIOLATED),
-        ([HOLDS], ["a fault did not fire"], Verdict.UNKNOWN),
-        ([BROKEN], ["a fault did not fire"], Verdict.VIOLATED),
+        ([HOLDS], [MISSED], Verdict.UNKNOWN),
+        ([BROKEN], [MISSED], Verdict.VIOLATED),
         ([HOLDS, CRASHING], [], Verdict.UNKNOWN),
         ([SILENT], [], Verdict.UNKNOWN),
         ([], [], Verdict.UNKNOWN),
@@ -52,6 +53,5 @@ def test_a_generator_that_has_nothing_to_judge_is_not_measured():
 
 
 def test_a_crashing_invariant_is_named_with_its_error():
-    assert judge(run(), [HOLDS, CRASHING]).doubts == (
-        "invariant crashing crashed: ZeroDivisionError: division by zero",
-    )
+    (doubt,) = judge(run(), [HOLDS, CRASHING]).doubts
+    assert str(doubt) == "invariant crashing crashed: ZeroDivisionError: division by zero"

@@ -1,8 +1,9 @@
 import pytest
 from hypothesis import given, strategies as st
 
+from chaoskit.faults.disk import at as disk_errors
 from chaoskit.model import Firing, PersistPoint, Schedule
-from chaoskit.search.plan import Sample, Sweep, disk_errors
+from chaoskit.search.plan import Sample, Sweep
 
 FIRINGS = tuple(Firing(PersistPoint("write", nth), when) for nth in (1, 2, 3) for when in ("before", "after"))
 
@@ -10,7 +11,7 @@ FIRINGS = tuple(Firing(PersistPoint("write", nth), when) for nth in (1, 2, 3) fo
 def play(plan, firings=FIRINGS):
     """All schedules of a plan, as if every life passed the same points."""
     seen = {Schedule(): firings}
-    for number in range(1, plan.rounds() + 1):
+    for number in range(1, plan.rounds + 1):
         for schedule in list(plan.schedules(number, seen)):
             seen[schedule] = firings
     return [schedule for schedule in seen if schedule.faults]
@@ -50,8 +51,8 @@ def test_disk_errors_are_those_that_an_operation_can_have():
 @pytest.mark.requirement("C1")
 @given(seed=st.integers(0, 2**32), runs=st.integers(1, 60))
 def test_a_sample_is_decided_by_its_seed_and_names_only_points_that_were_seen(seed, runs):
-    schedules = play(Sample(seed, runs))
-    assert schedules == play(Sample(seed, runs))
+    schedules = play(Sample(seed=seed, runs=runs))
+    assert schedules == play(Sample(seed=seed, runs=runs))
     assert len(schedules) <= runs
     for schedule in schedules:
         assert 1 <= len(schedule.faults) <= 3
@@ -64,7 +65,7 @@ def test_a_sample_has_one_two_and_three_crashes():
 
 
 def test_different_seeds_give_different_samples():
-    assert play(Sample(1, 12)) != play(Sample(2, 12))
+    assert play(Sample(seed=1, runs=12)) != play(Sample(seed=2, runs=12))
 
 
 def test_a_second_crash_extends_a_schedule_that_was_run():

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from chaoskit import __version__, repro
-from chaoskit.model import Kill, PersistPoint, Repro, Schedule
+from chaoskit.faults.kill import Kill
+from chaoskit.model import PersistPoint, Repro, Schedule
 
 REPRO = Repro(
     version=__version__,

@@ -189,7 +189,7 @@ class _Examination:
 
     def _coverage(self, tier: str) -> Coverage:
         """A tier in which nothing was done is not complete, whatever there was to do."""
-        covered = self._search.found.tiers.get(tier, Coverage(complete=False))
+        covered = self._search.found.coverage(tier)
         return msgspec.structs.replace(covered, complete=covered.complete and tier in self._plans)
 
 

@@ -202,7 +202,7 @@ class Search:
                 for each, outcome in enumerate(done.outcomes):
                     seen.note(outcome)
                     if plan.owns(shard, number, item):
-                        yield (round_number, number, each), outcome
+                        yield (round_number, *plan.order(shard, number, each)), outcome
                 if done.exhausted:
                     break
 

@@ -45,12 +45,7 @@ def _reproduced(witness: Witness, schedule: Schedule, rig: Rig, workload: Worklo
     for finding in outcome.judgement.findings:
         if finding.signature == witness.finding.signature:
             return msgspec.structs.replace(
-                witness,
-                finding=finding,
-                schedule=outcome.schedule,
-                events=outcome.events,
-                kept=outcome.kept,
-                rebuilt=False,
+                witness, finding=finding, schedule=outcome.schedule, events=outcome.events, kept=outcome.kept
             )
     return None
 

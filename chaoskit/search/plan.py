@@ -24,7 +24,7 @@ from chaoskit.faults.kill import Kill
 from chaoskit.faults.kind import StateSource, kind
 from chaoskit.model import Fault, Firing, Schedule
 from chaoskit.search.outcome import Outcome
-from chaoskit.search.work import JudgeStates, RunSchedule, WorkItem
+from chaoskit.search.work import CHUNK, JudgeStates, RunSchedule, WorkItem
 
 Shard = tuple[int, int]  # this one of so many
 Traces = Mapping[Schedule, Sequence[Firing]]  # what the last life of each finished schedule passed
@@ -75,6 +75,10 @@ class Plan(Protocol):
         """Whether the item with this number in its round is this shard's to count."""
         ...
 
+    def order(self, shard: Shard, number: int, each: int) -> tuple[int, ...]:
+        """The place in the whole round of an outcome: the same in whichever shard it comes up."""
+        ...
+
     def learn(self, item: WorkItem, outcomes: Sequence[Outcome]) -> None:
         """What an item has shown, before the next ones are asked for."""
         ...
@@ -107,6 +111,10 @@ class _Plan(msgspec.Struct, frozen=True, kw_only=True):
         del item
         part, parts = shard
         return number % parts == part
+
+    def order(self, shard: Shard, number: int, each: int) -> tuple[int, ...]:
+        del shard
+        return number, each
 
     def learn(self, item: WorkItem, outcomes: Sequence[Outcome]) -> None:
         """Nothing: what the next round needs is in Seen."""
@@ -224,6 +232,10 @@ class RebuiltStates(_Plan, frozen=True, kw_only=True):
     def owns(self, shard: Shard, number: int, item: WorkItem) -> bool:
         del shard, number, item
         return True  # an item names the states of one shard only
+
+    def order(self, shard: Shard, number: int, each: int) -> tuple[int, ...]:
+        part, parts = shard
+        return (part + parts * (number * CHUNK + each),)
 
 
 class SpreadFaults(_Plan, frozen=True, kw_only=True):

@@ -25,7 +25,6 @@ V = TypeVar("V")
 Order = tuple[int, ...]  # campaign, plan, round, item, outcome
 TierOf = Callable[[Schedule], str]
 Claims = dict[str, dict[str, Verdict]]  # invariant -> tier -> verdict
-LAST: Order = (2**31,)  # after everything that was planned
 
 
 class Witness(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +38,8 @@ class Witness(msgspec.Struct, frozen=True, kw_only=True):
     token: str = ""  # from which it is reproduced; the same for the same run
     seed: int = 0  # of the workload
     events: tuple[Event, ...] = ()  # of the run
-    rebuilt: bool = False  # not yet confirmed by a real crash
+    rebuilt: bool = False  # found on a rebuilt state...
+    confirmed: bool = False  # ... and reproduced by a real crash since
     hint: Hint | None = None  # which missing sync would have prevented it
     times: int = 1  # runs that showed the same
 
@@ -89,7 +89,7 @@ class Partial(msgspec.Struct, kw_only=True):
     fired: int = 0  # runs in which every planned fault happened
     missed: int = 0  # planned faults that did not
     states: int = 0  # crash states that were rebuilt from a recording
-    confirmed: int = 0  # ... and also crashed for real, with the same verdict
+    sampled: int = 0  # ... that held, and were also crashed for real
     points: set[PersistPoint] = set()
     places: set[str] = set()  # at which a fault struck
     claims: Claims = {}
@@ -115,7 +115,7 @@ class Partial(msgspec.Struct, kw_only=True):
             fired=self.fired + other.fired,
             missed=self.missed + other.missed,
             states=self.states + other.states,
-            confirmed=self.confirmed + other.confirmed,
+            sampled=self.sampled + other.sampled,
             points=self.points | other.points,
             places=self.places | other.places,
             claims=claims,
@@ -130,7 +130,18 @@ class Partial(msgspec.Struct, kw_only=True):
         return bool(self.witnesses)
 
     def unconfirmed(self) -> list[Witness]:
-        return [witness for witness in self.witnesses.values() if witness.rebuilt]
+        return [w for w in self.witnesses.values() if w.rebuilt and not w.confirmed]
+
+    @property
+    def confirmed(self) -> int:
+        """Rebuilt states whose real crash had the same verdict: samples of those that held, and witnesses."""
+        return self.sampled + sum(witness.confirmed for witness in self.witnesses.values())
+
+    def coverage(self, tier: str) -> Coverage:
+        """What was done in a tier; the witnesses in it that were confirmed count as real."""
+        covered = self.tiers.get(tier, Coverage(complete=False))
+        confirmed = sum(w.confirmed and w.tier == tier for w in self.witnesses.values())
+        return msgspec.structs.replace(covered, confirmed=covered.confirmed + confirmed)
 
     def confirm(self, witness: Witness, confirmed: Witness | None) -> None:
         """Put what a real crash showed in the place of what a rebuilt state had shown.
@@ -138,9 +149,7 @@ class Partial(msgspec.Struct, kw_only=True):
         A finding that cannot be reproduced accuses nobody but the harness.
         """
         if confirmed:
-            self.witnesses[witness.key] = confirmed
-            self.confirmed += 1
-            self.tiers[witness.tier].confirmed += 1
+            self.witnesses[witness.key] = msgspec.structs.replace(confirmed, confirmed=True)
             return
         del self.witnesses[witness.key]
         self.note(Doubt("unconfirmed", f"{witness.schedule}: {witness.finding.message}"), witness.order)
@@ -205,7 +214,7 @@ class Accumulator:
         found = self.partial
         found.runs += 1
         found.states += outcome.rebuilt
-        found.confirmed += outcome.confirmed
+        found.sampled += outcome.confirmed
         found.fired += not outcome.missed
         found.missed += outcome.missed
         tier = self._tier_of(outcome.schedule)
@@ -296,19 +305,24 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 def result_of(found: Partial, settings: Settings, claims: Sequence[str], seconds: float) -> Result:
     """Of a whole campaign: every claim has to have been put to the test."""
-    whole = msgspec.structs.replace(found, doubts=dict(found.doubts))
+    untested = [n for n in claims if Verdict.merge(found.claims.get(n, {}).values()) is Verdict.NOT_MEASURED]
+    missing = [Doubt("not-measured", name) for name in untested]
     if not found.runs:
-        whole.note(Doubt("nothing-ran", ""), LAST)
-    for number, name in enumerate(claims):
-        if Verdict.merge(found.claims.get(name, {}).values()) is Verdict.NOT_MEASURED:
-            whole.note(Doubt("not-measured", name), (*LAST, number))
-    return result_of_replay(whole, settings, claims, seconds)
+        missing.insert(0, Doubt("nothing-ran", ""))
+    return _result(found, settings, claims, seconds, missing)
 
 
 def result_of_replay(found: Partial, settings: Settings, claims: Sequence[str], seconds: float) -> Result:
     """Of one run: it need not put every claim to the test."""
+    return _result(found, settings, claims, seconds, ())
+
+
+def _result(
+    found: Partial, settings: Settings, claims: Sequence[str], seconds: float, missing: Iterable[Doubt]
+) -> Result:
+    doubts = (*(doubt for _, doubt in sorted(found.doubts.values())), *missing)
     every = [verdict for tiers in found.claims.values() for verdict in tiers.values()]
-    floor = Verdict.UNKNOWN if found.doubts else Verdict.HOLDS
+    floor = Verdict.UNKNOWN if doubts else Verdict.HOLDS
     importance = {name: number for number, name in enumerate(claims)}
     return Result(
         settings=settings,
@@ -318,5 +332,5 @@ def result_of_replay(found: Partial, settings: Settings, claims: Sequence[str], 
         witnesses=tuple(
             sorted(found.witnesses.values(), key=lambda w: (importance[w.finding.invariant], w.order))
         ),
-        doubts=tuple(doubt for _, doubt in sorted(found.doubts.values())),
+        doubts=doubts,
     )

@@ -3,19 +3,20 @@
 import re
 
 from chaoskit import registry, repro
-from chaoskit.search.rig import open_bench, undisturbed
+from chaoskit.search.baseline import undisturbed
+from chaoskit.search.rig import open_rig
 from chaoskit.settings import settings_of
 
 
 def assert_met_again(witness, times=20):
     """A replay of its token gives the same finding, however often."""
     wanted = repro.decode(witness.token)
-    with open_bench(registry.resolved(settings_of(wanted))) as (bench, _):
-        workload = undisturbed(bench)[1]
+    with open_rig(registry.resolve(settings_of(wanted))) as (rig, _):
+        workload = undisturbed(rig)[1]
         if not wanted.schedule.faults:  # it is there without any
             return
         for _ in range(times):
-            found = bench.judge(wanted.schedule, workload).judgement.findings
+            found = rig.judge(wanted.schedule, workload).judgement.findings
             assert said(witness.finding) in map(said, found)
 
 

@@ -48,7 +48,7 @@ MUTANTS = {
 def test_killed_before_and_after_every_point(chaos, name):
     outcome = chaos.run(name)
     outcome.assert_holds()
-    assert outcome.result.missed == 0
+    assert outcome.result.found.missed == 0
 
 
 @pytest.mark.requirement("C1", "K5", "H8")
@@ -56,7 +56,7 @@ def test_killed_before_and_after_every_point(chaos, name):
 def test_one_to_three_crashes_also_during_recovery(chaos, name):
     outcome = chaos.run(name, plan="sample", runs=60)
     outcome.assert_holds()
-    assert outcome.result.missed == 0
+    assert outcome.result.found.missed == 0
 
 
 @pytest.mark.requirement("C2", "K9")
@@ -65,14 +65,14 @@ def test_one_to_three_crashes_also_during_recovery(chaos, name):
 def test_nothing_acknowledged_is_lost_with_the_power(chaos, name, profile):
     outcome = chaos.run(name, faults=("power",), profile=profile, runs=150)
     outcome.assert_holds()
-    assert outcome.result.states >= 120
+    assert outcome.result.found.states >= 120
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_crashes_at_system_calls(chaos, name):
     outcome = chaos.run(name, points="syscalls", plan="sample", runs=60)
     outcome.assert_holds()
-    assert outcome.result.missed == 0
+    assert outcome.result.found.missed == 0
 
 
 @pytest.mark.requirement("K9")
@@ -80,7 +80,7 @@ def test_crashes_at_system_calls(chaos, name):
 def test_no_error_of_the_disk_makes_it_claim_what_is_not_durable(chaos, name):
     outcome = chaos.run(name, faults=("disk",), plan="sample", runs=60)
     outcome.assert_holds()
-    assert outcome.result.missed == 0
+    assert outcome.result.found.missed == 0
 
 
 @pytest.mark.requirement("C2", "K4", "K6", "K7", "K8", "H5", "H6")

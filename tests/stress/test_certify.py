@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from chaoskit.certify import certificate as certificates
-from chaoskit.certify.certificate import TIERS
-from chaoskit.certify.certification import Wanted, certify
+from chaoskit.certify.certification import certify, settings_for
 from chaoskit.model import Verdict
 from chaoskit.run.environment import NoEnvironment
 from chaoskit.search.rig import CannotTest
+from chaoskit.search.tiers import default_tiers
 from chaoskit.show import pages
 
 pytestmark = [pytest.mark.stress, pytest.mark.requirement("C4")]
@@ -21,10 +21,10 @@ CONTROLS = Path(__file__).parent.parent / "targets" / "controls.py"
 HERE = Path(__file__).parents[2]
 
 
-def certified(target, **options):
+def certified(target, tiers=(), **options):
     """With the library in an environment of its own; skipped where it cannot be had."""
     try:
-        return certify(Wanted(target=target, **{"states": 150, "seed": 1, **options}))
+        return certify(settings_for(target, **{"runs": 150, "seed": 1, **options}), tiers)
     except NoEnvironment as error:
         pytest.skip(str(error))
 
@@ -40,12 +40,12 @@ def broken(made):
 
 @pytest.mark.parametrize("name", ["Wal", "Careful"])
 def test_a_sound_store_is_not_accused(name):
-    made = certified(f"{CONTROLS}:{name}", states=300)
+    made = certified(f"{CONTROLS}:{name}", runs=300)
     assert (broken(made), made.unknown) == ({"fenced": ["zombie"]}, ())  # last writer wins, in both
     assert made.verdict is Verdict.HOLDS
     assert set(made.measured()) >= {"durable", "atomic", "loadable", "continues", "isolated", "fenced"}
     covered = {tier: part.states for tier, part in made.coverage.items()}
-    assert all(covered[tier] for tier in TIERS if tier not in ("recovery", "first-start")), covered
+    assert all(covered[tier] for tier in default_tiers() if tier not in ("recovery", "first-start")), covered
     assert made.coverage["process"].complete
     assert all(part.missed == 0 for part in made.coverage.values())
 

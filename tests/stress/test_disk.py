@@ -10,8 +10,8 @@ pytestmark = pytest.mark.stress
 def test_killed_at_every_operation_and_half_way_through_every_write(chaos, shard):
     outcome = chaos.run("payments", points="syscalls", shard=(shard, 4), seed=1)
     outcome.assert_holds()
-    assert outcome.result.missed == 0
-    assert outcome.result.points > 350
+    assert outcome.result.found.missed == 0
+    assert outcome.result.found.points > 350
     assert {"process", "torn", "recovery"} <= set(outcome.result.claims["exactly-once"])
 
 
@@ -20,5 +20,5 @@ def test_killed_at_every_operation_and_half_way_through_every_write(chaos, shard
 def test_every_error_of_the_disk(chaos, shard):
     outcome = chaos.run("payments", faults=("disk",), shard=(shard, 6), seed=1)
     outcome.assert_holds()
-    assert outcome.result.missed == 0
+    assert outcome.result.found.missed == 0
     assert {"disk-error", "disk-full"} <= set(outcome.result.claims["exactly-once"])

@@ -28,14 +28,14 @@ def test_only_the_upgrade_of_a_database_needs_one():
 def test_killed_before_and_after_every_point(chaos, name):
     outcome = chaos.run(name, store="files", shard=(0, 2))
     outcome.assert_holds()
-    assert outcome.result.missed == 0
+    assert outcome.result.found.missed == 0
 
 
 @pytest.mark.parametrize("name", ON_FILES)
 def test_one_to_three_crashes_also_during_recovery(chaos, name):
     outcome = chaos.run(name, store="files", plan="sample", runs=50)
     outcome.assert_holds()
-    assert outcome.result.missed == 0
+    assert outcome.result.found.missed == 0
 
 
 @pytest.mark.parametrize("profile", ["ext4", "posix"])
@@ -43,21 +43,21 @@ def test_one_to_three_crashes_also_during_recovery(chaos, name):
 def test_nothing_acknowledged_is_lost_with_the_power(chaos, name, profile):
     outcome = chaos.run(name, store="files", faults=("power",), profile=profile, runs=150)
     outcome.assert_holds()
-    assert outcome.result.states >= 95  # one file, synced after each line: ext4 has no more for some
+    assert outcome.result.found.states >= 95  # one file, synced after each line: ext4 has no more for some
 
 
 @pytest.mark.parametrize("name", ON_FILES)
 def test_crashes_at_system_calls(chaos, name):
     outcome = chaos.run(name, store="files", points="syscalls", plan="sample", runs=50)
     outcome.assert_holds()
-    assert outcome.result.missed == 0
+    assert outcome.result.found.missed == 0
 
 
 @pytest.mark.requirement("K9")
 def test_no_error_of_the_disk_makes_it_claim_what_is_not_durable(chaos):
     outcome = chaos.run("payments", store="files", faults=("disk",), plan="sample", runs=60)
     outcome.assert_holds()
-    assert outcome.result.missed == 0
+    assert outcome.result.found.missed == 0
 
 
 # What differs between the stores: how they write, roll back, read again and open.

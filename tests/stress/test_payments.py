@@ -9,9 +9,9 @@ pytestmark = pytest.mark.stress
 def test_the_whole_sweep_holds(chaos):
     outcome = chaos.run("payments", seed=1)
     outcome.assert_holds()
-    assert outcome.result.points >= 40
-    assert outcome.result.fired == outcome.result.runs
-    assert outcome.result.missed == 0
+    assert outcome.result.found.points >= 40
+    assert outcome.result.found.fired == outcome.result.runs
+    assert outcome.result.found.missed == 0
 
 
 @pytest.mark.requirement("C1")

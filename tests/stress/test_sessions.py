@@ -30,7 +30,7 @@ needs = pytest.mark.requirement
 def test_killed_before_and_after_every_point(chaos, name, parts, store):
     outcome = chaos.run(name, store=store, shard=(0, parts))
     outcome.assert_holds()
-    assert outcome.result.missed == 0
+    assert outcome.result.found.missed == 0
 
 
 @needs("O3", "O4")
@@ -39,7 +39,7 @@ def test_killed_before_and_after_every_point(chaos, name, parts, store):
 def test_one_to_three_crashes_also_during_recovery(chaos, name, store):
     outcome = chaos.run(name, store=store, plan="sample", runs=25)
     outcome.assert_holds()
-    assert outcome.result.missed == 0
+    assert outcome.result.found.missed == 0
 
 
 @needs("O1", "O5")
@@ -49,7 +49,7 @@ def test_one_to_three_crashes_also_during_recovery(chaos, name, store):
 def test_nothing_acknowledged_is_lost_with_the_power(chaos, name, store, profile):
     outcome = chaos.run(name, store=store, faults=("power",), profile=profile, runs=120)
     outcome.assert_holds()
-    assert outcome.result.states >= 95
+    assert outcome.result.found.states >= 95
 
 
 @needs("O1")
@@ -58,7 +58,7 @@ def test_nothing_acknowledged_is_lost_with_the_power(chaos, name, store, profile
 def test_crashes_at_system_calls(chaos, name, store):
     outcome = chaos.run(name, store=store, points="syscalls", plan="sample", runs=25)
     outcome.assert_holds()
-    assert outcome.result.missed == 0
+    assert outcome.result.found.missed == 0
 
 
 def test_every_mutant_is_tried():

@@ -8,7 +8,7 @@ import pytest
 
 from chaoskit import registry
 from chaoskit.model import Schedule
-from chaoskit.search.rig import open_bench
+from chaoskit.search.rig import open_rig
 from chaoskit.settings import Settings
 from tests.stress.helpers import assert_met_again
 
@@ -23,7 +23,7 @@ BROKEN = {mutant.name: mutant.breaks for mutant in registry.scenario("tree").mut
 def test_killed_before_and_after_every_point(chaos, store):
     outcome = chaos.run("tree", store=store, seed=1, shard=(0, 4))
     outcome.assert_holds()
-    assert outcome.result.missed == 0
+    assert outcome.result.found.missed == 0
 
 
 @pytest.mark.requirement("S4", "S6")
@@ -31,7 +31,7 @@ def test_killed_before_and_after_every_point(chaos, store):
 def test_one_to_three_crashes_also_during_recovery(chaos, store):
     outcome = chaos.run("tree", store=store, plan="sample", runs=60)
     outcome.assert_holds()
-    assert outcome.result.missed == 0
+    assert outcome.result.found.missed == 0
 
 
 @pytest.mark.requirement("S3", "S6")
@@ -40,7 +40,7 @@ def test_one_to_three_crashes_also_during_recovery(chaos, store):
 def test_nothing_acknowledged_is_lost_with_the_power(chaos, store, profile):
     outcome = chaos.run("tree", store=store, faults=("power",), profile=profile, runs=120)
     outcome.assert_holds()
-    assert outcome.result.states >= 95
+    assert outcome.result.found.states >= 95
 
 
 @pytest.mark.requirement("S5")
@@ -48,7 +48,7 @@ def test_nothing_acknowledged_is_lost_with_the_power(chaos, store, profile):
 def test_crashes_at_system_calls(chaos, store):
     outcome = chaos.run("tree", store=store, points="syscalls", plan="sample", runs=40)
     outcome.assert_holds()
-    assert outcome.result.missed == 0
+    assert outcome.result.found.missed == 0
 
 
 @pytest.mark.requirement("S3", "S6")
@@ -62,7 +62,7 @@ def test_errors_of_the_disk(chaos, store):
 def test_a_bounded_fuzz(chaos, store, agents):
     outcome = chaos.run("tree", store=store, plan="sample", agents=agents, runs=400 // agents)
     outcome.assert_holds()
-    assert outcome.result.missed == 0
+    assert outcome.result.found.missed == 0
 
 
 @contextmanager
@@ -82,7 +82,7 @@ def test_one_seed_gives_the_same_operations_50_times_also_beside_a_busy_core(sto
         scenario="tests.stress.written:SCENARIO", store=store, agents=8, mutant="written", seed=5
     )
     seen = set()
-    with open_bench(settings) as (bench, _), busy_core():
+    with open_rig(registry.resolve(settings)) as (bench, _), busy_core():
         workload = bench.workload()
         for _ in range(50):
             run, directory = bench.run(Schedule(), workload)

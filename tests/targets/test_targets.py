@@ -3,7 +3,7 @@
 import pytest
 
 from chaoskit import registry
-from chaoskit.certify.certification import Wanted, certify
+from chaoskit.certify.certification import certify, settings_for
 from chaoskit.model import Verdict
 from chaoskit.run.environment import NoEnvironment
 
@@ -13,7 +13,7 @@ from chaoskit.run.environment import NoEnvironment
 @pytest.mark.parametrize("name", sorted(registry.targets()))
 def test_a_target_can_be_certified(name):
     try:
-        made = certify(Wanted(target=name, states=100, seconds=20))
+        made = certify(settings_for(name, runs=100, seconds=20))
     except NoEnvironment as error:
         pytest.skip(str(error))
     assert any(part.states for part in made.coverage.values())
