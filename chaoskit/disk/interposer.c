@@ -172,7 +172,7 @@ static long raw_syscall_of(struct call call) { return pass(&call); }
 
 /* ---- What is shared with the harness: control page, inode table, trace ------------------------ */
 
-/* The layout is known to interposer.py and trace.py: change them together, and VERSION. */
+/* Written down again in chaoskit/inside/layout.py: change both, and VERSION. */
 #define MAGIC 0x314B53494454494BUL
 #define VERSION 1
 #define TABLE_OFFSET 4096UL

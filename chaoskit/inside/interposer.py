@@ -1,7 +1,7 @@
 """The part that runs inside the target: switches the preloaded interposer on, and asks it.
 
-Standard library only, and nothing of ours: this is imported into other people's processes. It works
-in a process that was started with the library preloaded, also after a fork from a warm one.
+Standard library only, and nothing of the engine: this is imported into other people's processes. It
+works in a process that was started with the library preloaded, also after a fork from a warm one.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import ctypes
 import os
 
-# Where the control page keeps the number of operations so far (see `struct control`).
-_POSITION_OFFSET = 24
+from chaoskit.inside.layout import CONTROL
+
+_POSITION_OFFSET = CONTROL["position"][0]
 
 _page: list[ctypes.c_uint64] = []  # empty until activated, then the one counter
 
