@@ -14,6 +14,8 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from chaoskit.disk.ops import Profile
+
 Json = Any  # what json.loads returns; payloads belong to the scenario, not to the engine
 
 
@@ -82,7 +84,6 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 # --- what is done to it ------------------------------------------------------------------------
 
 When = Literal["before", "after", "half"]
-Profile = Literal["ext4", "posix"]
 
 
 class PersistPoint(msgspec.Struct, frozen=True, order=True):

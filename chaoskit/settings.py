@@ -7,7 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from chaoskit.model import Kill, Profile, Repro
+from chaoskit.disk.ops import Profile
+from chaoskit.model import Kill, Repro
 
 SAMPLE_RUNS = 100
 POWER_STATES = 1000

@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from chaoskit.disk.apply import DATA_KINDS
 from chaoskit.disk.image import Image
-from chaoskit.disk.ops import Op, Trace
+from chaoskit.disk.ops import DATA_KINDS, Op, Trace
 from chaoskit.disk.power import lost_operations, model_at
 from chaoskit.disk.recipe import Candidate, Recipe
 from chaoskit.disk.timeline import Words, timeline

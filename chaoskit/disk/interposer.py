@@ -18,11 +18,11 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 import msgspec
 
-from chaoskit.disk.ops import Kind
+from chaoskit.disk.ops import ALL_KINDS, SYNC_KINDS, Kind
 from chaoskit.disk.trace import KIND_NUMBERS, RawTrace
 from chaoskit.inside import layout
 
@@ -68,8 +68,6 @@ _FIRED: Final[dict[int, Fired]] = {
     layout.FIRED_NOT_APPLICABLE: "not applicable",
 }
 
-ALL_KINDS: Final[frozenset[Kind]] = frozenset(get_args(Kind))
-SYNCS: Final[frozenset[Kind]] = frozenset({"fsync", "fdatasync", "sync"})
 # What a full disk refuses: unlink, truncate and rename still work.
 NEEDS_SPACE: Final[frozenset[Kind]] = frozenset({"create", "mkdir", "symlink", "link", "write", "allocate"})
 
@@ -111,7 +109,7 @@ def lose_on_fsync(at: int, *, count: int = 1) -> Action:
 
 
 def elide_syncs(at: int = 0, *, count: int = FOREVER) -> Action:
-    return Action(kind="elide", at=at, count=count, kinds=SYNCS)
+    return Action(kind="elide", at=at, count=count, kinds=SYNC_KINDS)
 
 
 class Control:

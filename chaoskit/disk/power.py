@@ -69,15 +69,15 @@ from collections.abc import Callable, Iterator
 from itertools import chain, combinations, islice
 
 from chaoskit.disk.ext4 import Ext4Model
-from chaoskit.disk.ops import Trace
+from chaoskit.disk.ops import Profile, Trace
 from chaoskit.disk.posix import PosixModel
-from chaoskit.disk.recipe import Candidate, Model, Profile, Recipe
+from chaoskit.disk.recipe import Candidate, Model, Recipe
 
 WINDOW = 48  # of many pending operations the latest are examined one by one: they are the likely
 PAIRED = 10  # ... and of these every pair
 SUBSETS = 64  # seeded subsets per round
 
-Tier = Callable[[Model, random.Random], Iterator[Recipe]]
+RecipeGenerator = Callable[[Model, random.Random], Iterator[Recipe]]
 
 
 def model_at(trace: Trace, at: int, profile: Profile) -> Model:
@@ -104,7 +104,7 @@ def states(trace: Trace, at: int, profile: Profile, budget: int = 1000, seed: in
     """Distinct states of a power loss at one position, the most telling first."""
     model = model_at(trace, at, profile)
     rng = random.Random(f"{seed}/{at}")
-    recipes = chain.from_iterable(tier(model, rng) for tier in TIERS)
+    recipes = chain.from_iterable(generate(model, rng) for generate in GENERATORS)
     yield from islice(distinct(model, profile, recipes), budget)
 
 
@@ -161,4 +161,4 @@ def subsets(model: Model, rng: random.Random) -> Iterator[Recipe]:
         yield Recipe(rng.choice(("without", "keeping")), chosen)
 
 
-TIERS: tuple[Tier, ...] = (whole, singles, apart, torn, pairs, subsets)
+GENERATORS: tuple[RecipeGenerator, ...] = (whole, singles, apart, torn, pairs, subsets)

@@ -11,9 +11,8 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from chaoskit.disk.image import Image
-from chaoskit.disk.ops import Op
+from chaoskit.disk.ops import Op, Profile
 
-Profile = Literal["posix", "ext4"]
 Way = Literal["kill", "nothing", "without", "keeping", "names", "sizes", "data", "torn"]
 Tail = Literal["absent", "zeros", "old"]
 

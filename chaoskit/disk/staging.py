@@ -1,7 +1,7 @@
 """From an image to a directory: the one place of the model that touches a disk.
 
 `materialise` turns a directory that holds `previous` into `image` and touches only what differs.
-What recovery did to the directory in between is nobody's `previous`: `Stage` remembers what it put
+What recovery did to the directory in between is nobody's `previous`: `StagingDirectory` remembers what it put
 there and mends what somebody else changed. It marks every file with a time in the past, so that
 any later write shows, however coarse the clock is; stores through a mapping leave no mark on tmpfs,
 hence `always` (SQLite's shared memory).
@@ -217,7 +217,7 @@ class _Flat:
         self._data = data
 
 
-class Stage:
+class StagingDirectory:
     """A directory that shows one image after the other, whatever happened to it in between."""
 
     def __init__(

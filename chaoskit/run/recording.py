@@ -16,8 +16,8 @@ import msgspec
 
 from chaoskit.disk import kill_states as replay, power
 from chaoskit.disk.image import DirNode, FileNode, Image
-from chaoskit.disk.ops import ROOT, Trace
-from chaoskit.disk.power_states import crash_states
+from chaoskit.disk.ops import ROOT, Profile, Trace
+from chaoskit.disk.power_states import power_states
 from chaoskit.disk.recipe import Candidate, Recipe
 from chaoskit.model import (
     Ack,
@@ -36,7 +36,6 @@ from chaoskit.model import (
     PersistPoint,
     Placed,
     PowerLoss,
-    Profile,
 )
 
 END = "the end"  # the name of the point after the last operation
@@ -158,7 +157,7 @@ def killed_states(recording: Recording) -> Iterator[CrashState]:
 def powerless_states(recording: Recording, profile: Profile, budget: int, seed: int) -> Iterator[CrashState]:
     """States that a loss of power could have left, the most telling first, at most `budget`."""
     where = points(recording.trace)
-    found = crash_states(
+    found = power_states(
         recording.trace, recording.claims(), profile, budget, seed=seed, logical_key=_outline
     )
     for state in found:

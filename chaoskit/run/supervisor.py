@@ -83,7 +83,7 @@ class Supervisor:
         self._deadline = deadline or scenario.target.deadline
         self._watch = watch
         self._reused: _Process | None = None
-        self._stage: stage.Stage | None = None
+        self._stage: stage.StagingDirectory | None = None
 
     # --- the real way
 
@@ -117,7 +117,7 @@ class Supervisor:
         run = _RunInProgress(self._scenario, directory, workload)
         run.begin_with(state.events(recording))
         if self._stage is None or self._stage.root != str(run.state):
-            self._stage = stage.Stage(run.state)
+            self._stage = stage.StagingDirectory(run.state)
         self._stage.show(state.image)
         self._live(run, self._process_for(directory), 1, None, None)
         return run.finish(Schedule((state.fault,)))

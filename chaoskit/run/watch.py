@@ -6,7 +6,7 @@ import errno
 from pathlib import Path
 
 from chaoskit.disk import interposer, trace as disk_trace
-from chaoskit.disk.ops import Trace
+from chaoskit.disk.ops import SYNC_KINDS, Trace
 from chaoskit.model import DiskError, Fault, Kill, PowerLoss
 
 
@@ -68,6 +68,6 @@ def _error(fault: DiskError, op: int) -> interposer.Action:
     if fault.error == "lost":
         return interposer.lose_on_fsync(op, count=count)
     if fault.error == "ENOSPC" and fault.lasting:
-        refused = interposer.NEEDS_SPACE | interposer.SYNCS
+        refused = interposer.NEEDS_SPACE | SYNC_KINDS
         return interposer.fail(op, errno.ENOSPC, kinds=refused, count=count)
     return interposer.fail(op, getattr(errno, fault.error), count=count)

@@ -12,7 +12,8 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from chaoskit.disk.interposer import NEEDS_SPACE, SYNCS
+from chaoskit.disk.interposer import NEEDS_SPACE
+from chaoskit.disk.ops import SYNC_KINDS
 from chaoskit.model import DiskError, DiskErrorKind, Fault, Firing, Kill, Schedule
 
 Seen = Mapping[Schedule, Sequence[Firing]]  # what the last life of each finished schedule passed
@@ -39,7 +40,7 @@ def disk_errors(firing: Firing) -> list[Fault]:
     """Each error that the operation can have there, once and from there on."""
     point = firing.point
     kind = point.name.partition(" ")[0]
-    refused = kind in NEEDS_SPACE | SYNCS  # by a full disk
+    refused = kind in NEEDS_SPACE | SYNC_KINDS  # by a full disk
     full: tuple[DiskErrorKind, ...] = ("ENOSPC",) if refused else ()
     errors: dict[str, tuple[DiskErrorKind, ...]] = {
         "before": ("lost" if kind in ("fsync", "fdatasync") else "EIO", *full),

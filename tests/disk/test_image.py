@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from chaoskit.disk.filedata import EMPTY, FileData, file_data
 from chaoskit.disk.intmap import IntMap
 from chaoskit.disk.kill_states import image_at, images
-from chaoskit.disk.staging import Stage, materialise, read_listing, same_as
+from chaoskit.disk.staging import StagingDirectory, materialise, read_listing, same_as
 from tests.disk.programs import PROGRAMS, run
 from tests.disk.traces import Disk
 
@@ -164,7 +164,7 @@ def test_a_stage_shows_the_image_whatever_recovery_did_to_it(tmp_path, damage):
     disk.mkdir("d")
     disk.create("d/f")
     disk.write("a", b"3", 4999)
-    stage = Stage(tmp_path)
+    stage = StagingDirectory(tmp_path)
     for image in [*images(disk.trace())] * 2:
         stage.show(image)
         assert read_listing(tmp_path) == image.listing()

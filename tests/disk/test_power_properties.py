@@ -9,8 +9,9 @@ from hypothesis import given, settings, strategies as st
 
 from chaoskit.disk.kill_states import image_at
 from chaoskit.disk.membership import could_survive
+from chaoskit.disk.ops import Profile
 from chaoskit.disk.power import lost_operations, model_at, rebuild, states
-from chaoskit.disk.recipe import Profile, Recipe
+from chaoskit.disk.recipe import Recipe
 from tests.disk.programs import PROGRAMS, run
 
 PROFILES: list[Profile] = ["posix", "ext4"]
