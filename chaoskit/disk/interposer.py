@@ -22,7 +22,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from chaoskit.disk.ops import ALL_KINDS, SYNC_KINDS, Kind
+from chaoskit.disk.ops import ALL_KINDS, Kind
 from chaoskit.disk.trace import KIND_NUMBERS, RawTrace
 from chaoskit.inside import layout
 
@@ -45,7 +45,7 @@ _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108  # the file's name is random, i
 FOREVER: Final = 2**64 - 1
 
 Mode = Literal["off", "count", "record"]
-ActionKind = Literal["none", "kill_before", "kill_after", "kill_half", "fail", "short", "lose", "elide"]
+ActionKind = Literal["none", "kill_before", "kill_after", "kill_half", "fail", "short", "lose"]
 Fired = Literal["no", "yes", "not applicable"]
 _MODES: Final[dict[Mode, int]] = {
     "off": layout.MODE_OFF,
@@ -60,7 +60,6 @@ _ACTIONS: Final[dict[ActionKind, int]] = {
     "fail": layout.ACTION_FAIL,
     "short": layout.ACTION_SHORT,
     "lose": layout.ACTION_LOSE,
-    "elide": layout.ACTION_ELIDE,
 }
 _FIRED: Final[dict[int, Fired]] = {
     layout.FIRED_NOT: "no",
@@ -96,20 +95,12 @@ def fail(at: int, error: int, *, kinds: Iterable[Kind] = ALL_KINDS, count: int =
     return Action(kind="fail", at=at, errno=error, kinds=frozenset(kinds), count=count)
 
 
-def disk_full(at: int, *, count: int = FOREVER) -> Action:
-    return Action(kind="fail", at=at, errno=errno.ENOSPC, kinds=NEEDS_SPACE, count=count)
-
-
 def short_write(at: int, *, count: int = 1) -> Action:
     return Action(kind="short", at=at, count=count)
 
 
 def lose_on_fsync(at: int, *, count: int = 1) -> Action:
     return Action(kind="lose", at=at, count=count)
-
-
-def elide_syncs(at: int = 0, *, count: int = FOREVER) -> Action:
-    return Action(kind="elide", at=at, count=count, kinds=SYNC_KINDS)
 
 
 class Control:
@@ -177,28 +168,6 @@ class Control:
     def fired(self) -> Fired:
         """Whether the action struck: a fault that did not fire proves nothing."""
         return _FIRED[self._get("fired")]
-
-    @property
-    def fired_index(self) -> int:
-        return self._get("fired_index")
-
-    @property
-    def fired_pid(self) -> int:
-        return self._get("fired_pid")
-
-    @property
-    def fired_times(self) -> int:
-        return self._get("fired_times")
-
-    @property
-    def elided(self) -> int:
-        """Syncs that were not made, by the action `elide`. They take no index."""
-        return self._get("elided")
-
-    @property
-    def trapped(self) -> int:
-        """Calls that only the seccomp filter saw."""
-        return self._get("trapped")
 
     def raw_trace(self) -> RawTrace:
         """What `trace.decode` needs. Valid until the control is armed again."""

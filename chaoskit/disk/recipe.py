@@ -57,10 +57,6 @@ class Candidate:
         self.recipe = recipe
         self.image = image
 
-    @property
-    def label(self) -> str:
-        return f"power loss after {self.at} operations ({self.profile}): {self.recipe.words()}"
-
 
 class Model(Protocol):
     """What is durable and what is not at one position; advances along the trace."""

@@ -23,7 +23,7 @@ from chaoskit.disk.ops import ROOT, Kind, Node, Op, Trace
 from chaoskit.inside import layout
 
 NodeKind = Literal["file", "dir", "symlink"]
-Note = Literal["warning", "before image", "sync_file_range", "elided sync"]  # records, not operations
+Note = Literal["warning", "before image", "sync_file_range"]  # records, not operations
 Identity = tuple[int, int]  # device, inode
 
 KIND_NUMBERS: Final[dict[Kind, int]] = {
@@ -46,7 +46,6 @@ NOTE_NUMBERS: Final[dict[Note, int]] = {
     "warning": layout.KIND_WARNING,
     "before image": layout.KIND_BEFORE_IMAGE,
     "sync_file_range": layout.KIND_SYNC_RANGE,
-    "elided sync": layout.KIND_ELIDED,
 }
 _OPERATIONS: Final = {number: kind for kind, number in KIND_NUMBERS.items()}
 _NOTES: Final = {number: note for note, number in NOTE_NUMBERS.items()}
@@ -83,10 +82,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     name2: str
     data: bytes
-
-    @property
-    def torn(self) -> bool:
-        return bool(self.flags & layout.FLAG_TORN)
 
 
 def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
@@ -189,7 +184,7 @@ class _Decoder:
             match record.kind:
                 case "warning":
                     self._warn(record.index, os.fsdecode(record.data))
-                case "before image" | "sync_file_range" | "elided sync":
+                case "before image" | "sync_file_range":
                     pass
                 case kind:
                     self._ops.append(self._operation(record, kind))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 
 MAGIC = 0x314B53494454494B
-VERSION = 1
+VERSION = 2
 
 MODE_OFF, MODE_COUNT, MODE_RECORD = range(3)
 OPTION_SECCOMP = 1
@@ -25,7 +25,6 @@ ACTION_KILL_HALF = 3
 ACTION_FAIL = 4
 ACTION_SHORT = 5
 ACTION_LOSE = 6
-ACTION_ELIDE = 7
 
 KIND_CREATE = 1
 KIND_MKDIR = 2
@@ -45,7 +44,6 @@ KIND_SYNC = 14
 KIND_WARNING = 32
 KIND_BEFORE_IMAGE = 33
 KIND_SYNC_RANGE = 34
-KIND_ELIDED = 35
 
 FLAG_DURABLE = 1
 FLAG_APPEND = 2
@@ -85,7 +83,6 @@ CONTROL_FIELDS = (
     ("fired_times", "I"),
     ("root.device", "Q"),
     ("root.inode", "Q"),
-    ("elided", "I"),
     ("trapped", "I"),
     ("nested", "I"),
     ("stolen", "I"),

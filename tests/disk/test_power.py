@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import pytest
 
-from chaoskit.disk.kill_states import image_at
-from chaoskit.disk.membership import could_survive
-from chaoskit.disk.power import rebuild, states
+from chaoskit.disk.power import rebuild
 from chaoskit.disk.power_states import power_states, spread, telling_positions
 from chaoskit.disk.recipe import Recipe
+from tests.disk.listings import listing
+from tests.disk.membership import could_survive
+from tests.disk.positions import image_at, states
 from tests.disk.traces import Disk
 
 BOTH = pytest.mark.parametrize("profile", ["posix", "ext4"])
@@ -19,7 +20,7 @@ NEW, OLD = b"n" * 100, b"o" * 100
 
 
 def left(disk, profile, **options):
-    return [state.image.listing() for state in states(disk.trace(), disk.at, profile, **options)]
+    return [listing(state.image) for state in states(disk.trace(), disk.at, profile, **options)]
 
 
 def allowed(disk, profile, **listing):
@@ -210,8 +211,8 @@ def test_r6_posix_moves_of_directories_never_make_a_cycle():
     disk.rename("y", "x/y")
     disk.rename("x/y", "y")
     disk.rename("x", "y/x")
-    for listing in left(disk, "posix"):
-        assert len(listing) == 2, listing
+    for found in left(disk, "posix"):
+        assert len(found) == 2, found
 
 
 def test_r7_posix_the_size_may_be_there_without_the_data():
@@ -325,7 +326,7 @@ def test_e5_ext4_an_append_whose_size_is_not_committed_cannot_be_seen():
     disk.create("x")
     disk.write("a", NEW, 100)
     state = rebuild(disk.trace(), disk.at, "ext4", Recipe("without", (0,)))
-    assert state.image.listing() == {"a": OLD}
+    assert listing(state.image) == {"a": OLD}
     assert state.image.digest == image_at(disk.trace(), 0).digest
 
 
@@ -391,7 +392,7 @@ def test_positions_after_syncs_and_acknowledgements_come_first(profile):
 def test_states_are_distinct_by_content_and_acknowledged_prefix(profile):
     trace, acks = journal(5)
     found = list(power_states(trace, acks, profile, 10_000))
-    keys = {(repr(s.image.listing()), s.acknowledged) for s in found}
+    keys = {(repr(listing(s.image)), s.acknowledged) for s in found}
     assert len(keys) == len(found) > 10
     assert {s.acknowledged for s in found} == set(range(6))
 
@@ -419,7 +420,7 @@ def test_states_with_a_known_logical_key_come_last():
     trace, acks = journal(3)
 
     def key(image):
-        return len(image.listing())
+        return len(listing(image))
 
     found = list(power_states(trace, acks, "posix", 1000, logical_key=key))
     plain = list(power_states(trace, acks, "posix", 1000))

@@ -12,10 +12,12 @@ import pytest
 
 from chaoskit.disk import interposer
 from chaoskit.disk.hint import explain, minimise
-from chaoskit.disk.kill_states import image_at, kill_states
+from chaoskit.disk.kill_states import kill_states
 from chaoskit.disk.power_states import power_states
-from chaoskit.disk.staging import StagingDirectory, same_as
+from chaoskit.disk.staging import StagingDirectory
 from tests.disk import stores
+from tests.disk.listings import same_as
+from tests.disk.positions import image_at
 from tests.disk.stores import judge_snapshot, judge_sqlite, record, verdicts
 
 pytestmark = pytest.mark.skipif(interposer.available() is not None, reason=str(interposer.available()))
@@ -80,7 +82,7 @@ def test_a_kill_loses_nothing_that_sqlite_acknowledged(tmp_path, tmp_path_factor
     for state in kill_states(trace):
         acknowledged = sum(ack <= state.position for ack in acks)
         stage.show(state.image)
-        assert judge_sqlite(type(tmp_path)(stage.root), acknowledged) == "holds", state.label
+        assert judge_sqlite(type(tmp_path)(stage.root), acknowledged) == "holds", state.position
 
 
 @pytest.mark.parametrize("journal", ["WAL", "DELETE"])

@@ -18,8 +18,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from chaoskit.disk.image import Content
 from chaoskit.disk.ops import DATA_KINDS, NAME_KINDS, ROOT, SYNC_KINDS, Op, Profile, Trace
+from tests.disk.listings import Content
 
 Names = dict[tuple[int, str], int]
 
