@@ -12,8 +12,6 @@ import hashlib
 import mmap
 import os
 import secrets
-import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -22,25 +20,13 @@ from typing import Final, Literal
 
 import msgspec
 
+from chaoskit.cache import cache_directory
+from chaoskit.disk import compiling
 from chaoskit.disk.ops import ALL_KINDS, Kind
 from chaoskit.disk.trace import KIND_NUMBERS, RawTrace
 from chaoskit.inside import layout
 
-SOURCE: Final = Path(__file__).with_name("interposer.c")
-LIBRARY_NAME: Final = "_interposer.so"
-# -z initfirst: a program started under an inherited filter must have the handler before any other
-# library's constructor writes something.
-COMPILE_FLAGS: Final = (
-    "-O2",
-    "-Wall",
-    "-Wextra",
-    "-fPIC",
-    "-shared",
-    "-fvisibility=hidden",
-    "-Wl,-z,initfirst",
-)
-LINK_FLAGS: Final = ("-ldl",)
-
+SOURCE: Final = Path(__file__).with_name(compiling.SOURCE_NAME)
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108  # the file's name is random, its mode 0600
 FOREVER: Final = 2**64 - 1
 
@@ -197,34 +183,25 @@ def new_control(*, trace_size: int = 1 << 30) -> Control:
     return Control(Path(place, f"chaoskit-{secrets.token_hex(8)}"), trace_size=trace_size)
 
 
-def _compiler() -> str | None:
-    named = os.environ.get("CC")
-    candidates = [named] if named else ["cc", "gcc", "clang"]
-    return next((found for name in candidates if (found := shutil.which(name))), None)
-
-
-def compile_library(target: Path, compiler: str) -> None:
-    """Builds into `target`. Complete or not there at all: two processes may build at once."""
+def _compile_into(target: Path, compiler: str) -> None:
+    """Complete or not there at all: two processes may build at once."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         made = Path(scratch, target.name)
-        command = [compiler, *COMPILE_FLAGS, "-o", str(made), str(SOURCE), *LINK_FLAGS]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"cannot build the interposer: {' '.join(command)}\n{done.stderr}")
+        compiling.compile_library(compiler, str(SOURCE), str(made))
         made.replace(target)
 
 
 def _cached_library() -> Path:
     """Named after what it is made of: an edited source is never served by an old build."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    recipe = SOURCE.read_bytes() + " ".join(COMPILE_FLAGS).encode() + os.uname().machine.encode()
-    return Path(base, "chaoskit", f"interposer-{hashlib.sha256(recipe).hexdigest()[:16]}.so")
+    flags = " ".join(compiling.COMPILE_FLAGS)
+    recipe = SOURCE.read_bytes() + flags.encode() + os.uname().machine.encode()
+    return cache_directory() / f"interposer-{hashlib.sha256(recipe).hexdigest()[:16]}.so"
 
 
 def _built_library() -> Path | None:
     """A library beside the source came with a wheel, so it is of the same version."""
-    beside = SOURCE.with_name(LIBRARY_NAME)
+    beside = SOURCE.with_name(compiling.LIBRARY_NAME)
     return next((path for path in (beside, _cached_library()) if path.exists()), None)
 
 
@@ -234,7 +211,7 @@ def available() -> str | None:
         return f"the interposer needs Linux, this is {sys.platform}"
     if os.uname().machine not in ("x86_64", "aarch64"):
         return f"the interposer knows x86_64 and aarch64, this is {os.uname().machine}"
-    if _built_library() is None and _compiler() is None:
+    if _built_library() is None and compiling.find_compiler() is None:
         return "the interposer was not built with the package, and there is no C compiler (cc, gcc)"
     return None
 
@@ -247,9 +224,9 @@ def library() -> Path:
     built = _built_library()
     if built is None:
         built = _cached_library()
-        compiler = _compiler()
+        compiler = compiling.find_compiler()
         assert compiler is not None, "available() has looked"
-        compile_library(built, compiler)
+        _compile_into(built, compiler)
     return built
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from chaoskit.disk import interposer
+from chaoskit.disk import compiling, interposer
 from chaoskit.disk.interposer import Action, Control, Mode
 from chaoskit.disk.ops import Op, Trace
 from chaoskit.disk.trace import Snapshot, decode, records, snapshot
@@ -1229,5 +1229,5 @@ def test_other_signals_work_as_before(watched: Watched) -> None:
 def test_it_builds_without_warnings(tmp_path: Path) -> None:
     if COMPILER is None:
         pytest.skip("no C compiler")
-    flags = [*interposer.COMPILE_FLAGS, "-Werror", "-o", str(tmp_path / "x.so")]
-    subprocess.run([COMPILER, *flags, str(interposer.SOURCE), *interposer.LINK_FLAGS], check=True)
+    compiling.compile_library(COMPILER, str(interposer.SOURCE), str(tmp_path / "x.so"), "-Werror")
+    assert (tmp_path / "x.so").exists()
