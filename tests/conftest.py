@@ -21,7 +21,17 @@ hypothesis.settings.register_profile(
     "tests", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("tests")
+# Seconds that a test with this marker may take on a loaded machine; others have the limit of pyproject.toml.
+TIME_LIMITS = {"stress": 900, "targets": 3600}
 TARGETS = Path(__file__).with_name("targets.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("timeout") is None:
+            limits = [TIME_LIMITS[mark.name] for mark in item.iter_markers() if mark.name in TIME_LIMITS]
+            if limits:
+                item.add_marker(pytest.mark.timeout(max(limits)))
 
 
 @pytest.fixture
