@@ -7,7 +7,6 @@ layout.py. Nothing is linked or run.
 from __future__ import annotations
 
 import re
-import shutil
 import struct
 import subprocess
 import sys
@@ -19,9 +18,8 @@ import pytest
 from chaoskit.disk import interposer, trace
 from chaoskit.disk.ops import Kind
 from chaoskit.inside import layout
+from tests.disk.watching import COMPILER, needs_compiler
 
-COMPILER = shutil.which("cc") or shutil.which("gcc")
-needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
 ENUMERATORS = re.compile(r"\b(?:MODE|OPTION|FIRED|ACTION|KIND|FLAG)_[A-Z0-9_]+\b")
 NUMBERS = {name: value for name, value in vars(layout).items() if ENUMERATORS.fullmatch(name)}
 STRUCTS = {"control": layout.CONTROL_FIELDS, "slot": layout.SLOT_FIELDS, "record": layout.RECORD_FIELDS}
