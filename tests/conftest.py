@@ -23,7 +23,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("tests")
 # Seconds that a test with this marker may take on a loaded machine; others have the limit of pyproject.toml.
 TIME_LIMITS = {"stress": 900, "targets": 3600}
-TARGETS = Path(__file__).with_name("targets.py")
+TARGETS = Path(__file__).with_name("toy_targets.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -42,7 +42,7 @@ def workspace() -> Iterator[Workspace]:
 
 @pytest.fixture
 def bench(workspace: Workspace) -> Iterator[Callable[..., Bench]]:
-    """Make benches for scenarios of `targets.py`, by name."""
+    """Make benches for scenarios of `toy_targets.py`, by name."""
     made: list[Bench] = []
 
     def make(name: str, **options: object) -> Bench:
