@@ -178,7 +178,7 @@ class Image:
 
     def walk(self, number: int = ROOT, path: str = "") -> Iterator[tuple[str, int, Object]]:
         """(path, number, object) of everything below a directory, parents first."""
-        for _, (name, child) in self.directory(number).entries.items():  # noqa: PERF102 - no dict
+        for name, child in self.directory(number).entries.values():
             node = self.nodes.get(child)
             assert node is not None
             below = f"{path}/{name}" if path else name

@@ -78,7 +78,7 @@ class _Builder:
                 self.placed[number] = path
 
     def fill(self, number: int, path: str) -> None:
-        for _, (name, child) in self.image.directory(number).entries.items():  # noqa: PERF102 - no dict
+        for name, child in self.image.directory(number).entries.values():
             self.build(child, f"{path}/{name}")
 
 

@@ -29,24 +29,16 @@ def _library() -> ctypes.CDLL:
     return library
 
 
-def _control_path(control: int | str | os.PathLike[str]) -> str:
-    """Programs that the target starts open it by its path, so a descriptor must have one."""
-    if isinstance(control, int):
-        return os.readlink(f"/proc/self/fd/{control}")  # noqa: PTH115  # pathlib is not imported here
-    return os.fspath(control)
-
-
-def start(watched_dir: str | os.PathLike[str] | None, control: int | str | os.PathLike[str]) -> None:
-    """From here on, operations below `watched_dir` (None: as the control file says) are seen.
+def start(watched_dir: str | os.PathLike[str], control: str | os.PathLike[str]) -> None:
+    """From here on, operations below `watched_dir` are seen. Programs that the target starts open the
+    control file by its path.
 
     The process becomes the leader of its own process group, which is what a kill takes down.
     """
     library = _library()
-    path = _control_path(control)
-    watched = None if watched_dir is None else os.fsencode(watched_dir)
-    error: int = -library.chaoskit_interposer_start(watched, os.fsencode(path))
+    error: int = -library.chaoskit_interposer_start(os.fsencode(watched_dir), os.fsencode(control))
     if error:
-        raise OSError(error, f"interposer: {os.strerror(error)}: watched {watched_dir}", path)
+        raise OSError(error, f"interposer: {os.strerror(error)}: watched {watched_dir}", os.fspath(control))
     _bind(library)
 
 
