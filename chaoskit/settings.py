@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from chaoskit.disk.recipe import Profile
+from chaoskit.disk.ops import Profile
 from chaoskit.faults.kind import FaultKind, kind
 from chaoskit.faults.power import MOST_STATES
 from chaoskit.model import Repro

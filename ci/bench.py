@@ -30,11 +30,11 @@ from bench_daemon import daemon_cost
 from chaoskit_scenarios import inloop
 
 from chaoskit import registry
-from chaoskit.disk import interposer, power_states as crash
+from chaoskit.disk import interposer, power_states as states_of_power
 from chaoskit.disk.kill_states import kill_states
 from chaoskit.disk.ops import Trace
-from chaoskit.disk.power_states import crash_states
-from chaoskit.disk.staging import Stage
+from chaoskit.disk.power_states import power_states
+from chaoskit.disk.staging import StagingDirectory
 from chaoskit.disk.trace import decode, snapshot
 from chaoskit.faults import kill, power
 from chaoskit.faults.kill import Kill
@@ -227,18 +227,18 @@ def model_cost(rounds: int) -> dict[str, object]:
 
     def staged(trace: Trace) -> int:
         with tempfile.TemporaryDirectory(dir=base_directory()) as directory:
-            stage = Stage(Path(directory))
+            stage = StagingDirectory(Path(directory))
             count = 0
             for count, state in enumerate(kill_states(trace), 1):  # noqa: B007 - counted on the way
                 stage.show(state.image)
             return count
 
     def distinct(trace: Trace) -> int:
-        return sum(1 for _ in crash_states(trace, acks_of(trace), "posix", 4 * len(trace.ops)))
+        return sum(1 for _ in power_states(trace, acks_of(trace), "posix", 4 * len(trace.ops)))
 
     def generated(trace: Trace) -> int:
         wanted = 4 * len(trace.ops)
-        every = crash._all(trace, acks_of(trace), "posix", wanted, 0)  # noqa: SLF001 - before dedup
+        every = states_of_power._all(trace, acks_of(trace), "posix", wanted, 0)  # noqa: SLF001 - before dedup
         return sum(1 for state in islice(every, wanted) if state.image.digest)
 
     return {

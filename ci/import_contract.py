@@ -16,7 +16,9 @@ from importlinter import Contract, ContractCheck, fields, output
 
 def parse(lines: list[str]) -> dict[str, set[str]]:
     """room -> the rooms that it may import"""
-    return {room.strip(): set(allowed.split()) for room, _, allowed in (line.partition(":") for line in lines)}
+    return {
+        room.strip(): set(allowed.split()) for room, _, allowed in (line.partition(":") for line in lines)
+    }
 
 
 def room_of(module: str, rooms: dict[str, set[str]]) -> str | None:

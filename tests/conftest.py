@@ -22,7 +22,17 @@ hypothesis.settings.register_profile(
     "tests", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("tests")
-TARGETS = Path(__file__).with_name("targets.py")
+# Seconds that a test with this marker may take on a loaded machine; others have the limit of pyproject.toml.
+TIME_LIMITS = {"stress": 900, "targets": 3600}
+TARGETS = Path(__file__).with_name("toy_targets.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("timeout") is None:
+            limits = [TIME_LIMITS[mark.name] for mark in item.iter_markers() if mark.name in TIME_LIMITS]
+            if limits:
+                item.add_marker(pytest.mark.timeout(max(limits)))
 
 
 @pytest.fixture
@@ -33,7 +43,7 @@ def workspace() -> Iterator[Workspace]:
 
 @pytest.fixture
 def rig(workspace: Workspace) -> Iterator[Callable[..., Rig]]:
-    """Make rigs for scenarios of `targets.py`, by name."""
+    """Make rigs for scenarios of `toy_targets.py`, by name."""
     made: list[Rig] = []
 
     def make(name: str, **options: object) -> Rig:

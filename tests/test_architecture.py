@@ -45,7 +45,10 @@ def test_the_table_in_architecture_is_the_contract():
         (lambda rooms: rooms.pop("chaoskit"), "chaoskit is in no room"),
         (lambda rooms: rooms["chaoskit.search"].discard("chaoskit.run"), "may not import chaoskit.run"),
         (lambda rooms: rooms["chaoskit.model"].add("chaoskit.run"), "a cycle of rooms"),
-        (lambda rooms: rooms["chaoskit.disk"].add("reference_agent"), "may import reference_agent, and does not"),
+        (
+            lambda rooms: rooms["chaoskit.disk"].add("reference_agent"),
+            "may import reference_agent, and does not",
+        ),
     ],
 )
 def test_the_contract_would_notice(graph, change, problem):

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from chaoskit import registry
-from chaoskit.disk import staging as stage
-from chaoskit.disk.kill_states import image_at
 from chaoskit.faults import kill as kills, power
 from chaoskit.faults.disk import DiskError
 from chaoskit.faults.kill import Kill
@@ -20,6 +18,8 @@ from chaoskit.search.baseline import undisturbed
 from chaoskit.search.result import Coverage, Partial, Witness, result_of_replay
 from chaoskit.search.rig import open_rig
 from chaoskit.settings import Settings
+from tests.disk.listings import same_as
+from tests.disk.positions import image_at
 
 CONTROLS = Path(__file__).parent / "targets" / "controls.py"
 SOUND, BROKEN = "store-jsonl", "store-snapshot-unsynced"
@@ -64,7 +64,7 @@ def test_a_rebuilt_kill_state_is_the_directory_after_a_real_kill(watched, when):
             how = live(run, process, life, fault, watch)
             if life == 0:
                 image = image_at(watch.trace(), len(watch.trace().ops))
-                left.append(stage.same_as(run.state, image, lambda path: path.endswith("-shm")))
+                left.append(same_as(run.state, image, lambda path: path.endswith("-shm")))
             return how
 
         rig._supervisor._live = look

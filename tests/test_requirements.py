@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def built():
-    lines = (ROOT / "ci" / "requirements.txt").read_text().splitlines()
+    lines = (ROOT / "ci" / "requirement-names.txt").read_text().splitlines()
     return [line.split()[0] for line in lines if line and not line.startswith("#")]
 
 

@@ -7,11 +7,7 @@ import os
 from chaoskit.disk.filedata import EMPTY, FileData, file_data
 from chaoskit.disk.image import Change, DirNode, FileNode, Image, NameTable, Object, SymlinkNode
 from chaoskit.disk.intmap import IntMap
-from chaoskit.disk.ops import ROOT, Op, Trace
-
-NAME_KINDS = frozenset({"create", "mkdir", "symlink", "link", "rename", "unlink", "rmdir"})
-DATA_KINDS = frozenset({"write", "truncate", "allocate", "punch"})
-SYNC_KINDS = frozenset({"fsync", "fdatasync", "sync"})
+from chaoskit.disk.ops import DATA_KINDS, NAME_KINDS, ROOT, Op, Trace
 
 
 def initial_image(trace: Trace) -> Image:

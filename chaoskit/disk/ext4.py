@@ -11,11 +11,11 @@ only the data that E5 to E7 force (`bares`). A state is one of them with a few f
 
 from __future__ import annotations
 
-from chaoskit.disk.apply import DATA_KINDS, NAME_KINDS, apply, initial_image
+from chaoskit.disk.apply import apply, initial_image
 from chaoskit.disk.filedata import PAGE, FileData, leaf, pages_of
 from chaoskit.disk.image import FileNode, Image
 from chaoskit.disk.inplace import DataChoice, OrderedFile
-from chaoskit.disk.ops import Op, Trace
+from chaoskit.disk.ops import DATA_KINDS, NAME_KINDS, SYNC_KINDS, Op, Trace
 from chaoskit.disk.pending import over_page
 from chaoskit.disk.recipe import Recipe, Tail, latest_of
 
@@ -60,7 +60,7 @@ class Ext4Model:
             self._write(position, op)
         elif op.kind in ("truncate", "allocate", "punch"):
             self._reshape(position, op)
-        if op.kind in ("fsync", "fdatasync", "sync") or self._is_durable(op):
+        if op.kind in SYNC_KINDS or self._is_durable(op):
             self._settle(op)
 
     def _is_durable(self, op: Op) -> bool:

@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from chaoskit.disk.apply import DATA_KINDS
 from chaoskit.disk.image import Image
-from chaoskit.disk.ops import Op, Trace
+from chaoskit.disk.ops import DATA_KINDS, Op, Trace
 from chaoskit.disk.power import lost_operations, model_at
 from chaoskit.disk.recipe import Candidate, Recipe
 from chaoskit.disk.timeline import Words, timeline
@@ -24,9 +23,6 @@ StillBad = Callable[[Image], bool]
 class Loss(msgspec.Struct, frozen=True):
     position: int
     words: str
-    path: str
-    offset: int
-    length: int
 
 
 class MissingSync(msgspec.Struct, frozen=True):
@@ -64,15 +60,9 @@ def explain(trace: Trace, candidate: Candidate, ack: int | None = None) -> Hint:
     if not guilty:  # what was acknowledged is there; something later broke it
         guilty, ack = lost, None
     words = Words(trace, guilty)
-    losses = tuple(_loss(trace, position, words) for position in guilty)
+    losses = tuple(Loss(position, words.words[position]) for position in guilty)
     missing = _smallest(trace, candidate, guilty, _proposals(trace, candidate, guilty, ack, words))
     return Hint(losses, tuple(missing), timeline(trace, candidate.at, guilty, ack))
-
-
-def _loss(trace: Trace, position: int, words: Words) -> Loss:
-    op = trace.ops[position]
-    size = len(op.data) if op.kind == "write" else op.length
-    return Loss(position, words.words[position], words.paths[position], op.offset, size)
 
 
 def _proposals(

@@ -11,7 +11,7 @@ is that of its root: equal for equal trees, whatever the numbers of the objects 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 
 from chaoskit.disk.filedata import EMPTY, FileData
@@ -20,7 +20,6 @@ from chaoskit.disk.ops import ROOT
 
 Link = tuple[int, str]  # (directory, name)
 Change = tuple[int, str, int | None]  # (directory, name, the object that it leads to from now on)
-Content = bytes | str | None  # of a file; of a symbolic link, its target; of a directory
 
 
 class FileNode:
@@ -179,16 +178,13 @@ class Image:
 
     def walk(self, number: int = ROOT, path: str = "") -> Iterator[tuple[str, int, Object]]:
         """(path, number, object) of everything below a directory, parents first."""
-        for _, (name, child) in self.directory(number).entries.items():  # noqa: PERF102 - no dict
+        for name, child in self.directory(number).entries.values():
             node = self.nodes.get(child)
             assert node is not None
             below = f"{path}/{name}" if path else name
             yield below, child, node
             if isinstance(node, DirNode):
                 yield from self.walk(child, below)
-
-    def listing(self) -> dict[str, Content]:
-        return {path: content(node) for path, _, node in sorted_walk(self.walk())}
 
     def path(self, number: int) -> str | None:
         """One path of an object, or None when no name leads to it."""
@@ -218,13 +214,3 @@ def _replace(
             above = DirNode(home.entries, home.sum ^ change, home.links)
             nodes = _replace(nodes, parent, home, above)
     return nodes
-
-
-def content(node: Object) -> Content:
-    if isinstance(node, FileNode):
-        return node.data.read()
-    return node.target if isinstance(node, SymlinkNode) else None
-
-
-def sorted_walk(walk: Iterable[tuple[str, int, Object]]) -> list[tuple[str, int, Object]]:
-    return sorted(walk, key=lambda found: found[0])

@@ -36,7 +36,6 @@
 **                        they were before (zeros where there was nothing): what a reader finds after
 **                        Linux has dropped the pages it could not write. The size stays: it is kept
 **                        in the inode, not in the pages.
-**   elide                fsync returns 0 and does nothing
 **
 ** Counters and trace live in a MAP_SHARED file: SIGKILL does not lose them.
 **
@@ -172,9 +171,9 @@ static long raw_syscall_of(struct call call) { return pass(&call); }
 
 /* ---- What is shared with the harness: control page, inode table, trace ------------------------ */
 
-/* The layout is known to interposer.py and trace.py: change them together, and VERSION. */
+/* Written down again in chaoskit/inside/layout.py: change both, and VERSION. */
 #define MAGIC 0x314B53494454494BUL
-#define VERSION 1
+#define VERSION 2
 #define TABLE_OFFSET 4096UL
 #define TABLE_SLOTS 16384u
 #define TRACE_OFFSET (TABLE_OFFSET + TABLE_SLOTS * sizeof(struct slot))
@@ -191,7 +190,6 @@ enum action {
     ACTION_FAIL,
     ACTION_SHORT,
     ACTION_LOSE,
-    ACTION_ELIDE,
 };
 
 enum kind {
@@ -213,7 +211,6 @@ enum kind {
     KIND_WARNING = 32,
     KIND_BEFORE_IMAGE, /* what a write is about to replace; kept while ACTION_LOSE waits */
     KIND_SYNC_RANGE,   /* sync_file_range: promises nothing about durability */
-    KIND_ELIDED,
 };
 
 enum {
@@ -258,12 +255,11 @@ struct control {
     uint32_t fired_pid;
     uint32_t fired_times;
     struct identity root;
-    uint32_t elided;
     uint32_t trapped; /* calls that came through seccomp */
     uint32_t nested;  /* operations missed because a signal handler interrupted another */
     uint32_t stolen;  /* times that the lock was taken from a dead owner */
     uint32_t shared_mappings, msyncs;
-    uint32_t reserved[22];
+    uint32_t reserved[23];
     char root_path[1024];
 };
 _Static_assert(offsetof(struct control, root_path) == 256, "control page layout");
@@ -520,11 +516,7 @@ static void warn(const char *what, const char *subject) {
 
 /* ---- Faults ------------------------------------------------------------------------------------ */
 
-enum verdict { PROCEED, REFUSE, HALVE, LOSE, ELIDE };
-
-static int is_sync(unsigned kind) {
-    return kind == KIND_FSYNC || kind == KIND_FDATASYNC || kind == KIND_SYNC;
-}
+enum verdict { PROCEED, REFUSE, HALVE, LOSE };
 
 static void note_fired(uint32_t how) {
     if (control->fired != FIRED_YES) {
@@ -545,8 +537,6 @@ static int applicable(unsigned kind, size_t divisible) {
         return divisible >= 2;
     case ACTION_LOSE:
         return kind == KIND_FSYNC || kind == KIND_FDATASYNC;
-    case ACTION_ELIDE:
-        return is_sync(kind);
     default:
         return 1;
     }
@@ -582,9 +572,6 @@ static enum verdict decide(unsigned kind, size_t divisible) {
     case ACTION_LOSE:
         note_fired(FIRED_YES);
         return LOSE;
-    case ACTION_ELIDE:
-        note_fired(FIRED_YES);
-        return ELIDE;
     }
     note_fired(FIRED_YES);
     return REFUSE;
@@ -1099,13 +1086,6 @@ static long sync_locked(const struct call *call, unsigned kind, struct identity 
     case LOSE:
         revert_unsynced((int)call->a[0], file);
         return -EIO;
-    case ELIDE:
-        control->elided++;
-        op.head.kind = KIND_ELIDED;
-        op.head.index = control->position;
-        if (control->mode == MODE_RECORD)
-            append(&op);
-        return 0;
     default:
         break;
     }

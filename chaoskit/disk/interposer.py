@@ -2,7 +2,7 @@
 
 The control file is one shared mapping: a page of settings and counters, a table of inodes, the
 trace. It lies on tmpfs, is sparse, and can be armed again for the next run, which is cheaper than a
-new one. The layout is `struct control` in interposer.c.
+new one. Where what lies in it: `chaoskit.inside.layout`.
 """
 
 from __future__ import annotations
@@ -12,92 +12,50 @@ import hashlib
 import mmap
 import os
 import secrets
-import shutil
-import struct
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 import msgspec
 
-from chaoskit.disk.ops import Kind
-from chaoskit.disk.trace import RawTrace
+from chaoskit.cache import cache_directory
+from chaoskit.disk import compiling
+from chaoskit.disk.ops import ALL_KINDS, Kind
+from chaoskit.disk.trace import KIND_NUMBERS, RawTrace
+from chaoskit.inside import layout
 
-SOURCE: Final = Path(__file__).with_name("interposer.c")
-LIBRARY_NAME: Final = "_interposer.so"
-# -z initfirst: a program started under an inherited filter must have the handler before any other
-# library's constructor writes something.
-COMPILE_FLAGS: Final = (
-    "-O2",
-    "-Wall",
-    "-Wextra",
-    "-fPIC",
-    "-shared",
-    "-fvisibility=hidden",
-    "-Wl,-z,initfirst",
-)
-LINK_FLAGS: Final = ("-ldl",)
-
-_MAGIC: Final = 0x314B53494454494B
-_VERSION: Final = 1
-_TABLE_OFFSET: Final = 4096
-_TRACE_OFFSET: Final = _TABLE_OFFSET + 16384 * 24
-_ROOT_PATH: Final = 256
-_ROOT_PATH_SIZE: Final = 1024
+SOURCE: Final = Path(__file__).with_name(compiling.SOURCE_NAME)
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108  # the file's name is random, its mode 0600
 FOREVER: Final = 2**64 - 1
 
 Mode = Literal["off", "count", "record"]
-ActionKind = Literal["none", "kill_before", "kill_after", "kill_half", "fail", "short", "lose", "elide"]
+ActionKind = Literal["none", "kill_before", "kill_after", "kill_half", "fail", "short", "lose"]
 Fired = Literal["no", "yes", "not applicable"]
-_MODES: Final = get_args(Mode)
-_ACTIONS: Final = get_args(ActionKind)
-_FIRED: Final = get_args(Fired)
-_KIND_BITS: Final = {kind: 1 << number for number, kind in enumerate(get_args(Kind), start=1)}
+_MODES: Final[dict[Mode, int]] = {
+    "off": layout.MODE_OFF,
+    "count": layout.MODE_COUNT,
+    "record": layout.MODE_RECORD,
+}
+_ACTIONS: Final[dict[ActionKind, int]] = {
+    "none": layout.ACTION_NONE,
+    "kill_before": layout.ACTION_KILL_BEFORE,
+    "kill_after": layout.ACTION_KILL_AFTER,
+    "kill_half": layout.ACTION_KILL_HALF,
+    "fail": layout.ACTION_FAIL,
+    "short": layout.ACTION_SHORT,
+    "lose": layout.ACTION_LOSE,
+}
+_FIRED: Final[dict[int, Fired]] = {
+    layout.FIRED_NOT: "no",
+    layout.FIRED_YES: "yes",
+    layout.FIRED_NOT_APPLICABLE: "not applicable",
+}
 
-ALL_KINDS: Final[frozenset[Kind]] = frozenset(get_args(Kind))
-SYNCS: Final[frozenset[Kind]] = frozenset({"fsync", "fdatasync", "sync"})
 # What a full disk refuses: unlink, truncate and rename still work.
 NEEDS_SPACE: Final[frozenset[Kind]] = frozenset({"create", "mkdir", "symlink", "link", "write", "allocate"})
 
-# name -> (offset, struct format) in the control page
-_FIELDS: Final = {
-    "magic": (0, "Q"),
-    "version": (8, "I"),
-    "mode": (12, "I"),
-    "lock": (16, "I"),
-    "dead": (20, "I"),
-    "position": (24, "Q"),
-    "trace_end": (32, "Q"),
-    "trace_size": (40, "Q"),
-    "overflow": (48, "I"),
-    "warnings": (52, "I"),
-    "last_record": (56, "I"),
-    "generation": (60, "I"),
-    "slots_used": (64, "I"),
-    "options": (68, "I"),
-    "group": (72, "I"),
-    "action": (76, "I"),
-    "action_at": (80, "Q"),
-    "action_count": (88, "Q"),
-    "action_kinds": (96, "Q"),
-    "action_errno": (104, "I"),
-    "fired": (108, "I"),
-    "fired_index": (112, "Q"),
-    "fired_pid": (120, "I"),
-    "fired_times": (124, "I"),
-    "root_device": (128, "Q"),
-    "root_inode": (136, "Q"),
-    "elided": (144, "I"),
-    "trapped": (148, "I"),
-    "nested": (152, "I"),
-    "stolen": (156, "I"),
-    "shared_mappings": (160, "I"),
-    "msyncs": (164, "I"),
-}
 _KEPT_WHEN_ARMED: Final = {"magic", "version", "trace_size", "generation"}
 
 
@@ -123,20 +81,12 @@ def fail(at: int, error: int, *, kinds: Iterable[Kind] = ALL_KINDS, count: int =
     return Action(kind="fail", at=at, errno=error, kinds=frozenset(kinds), count=count)
 
 
-def disk_full(at: int, *, count: int = FOREVER) -> Action:
-    return Action(kind="fail", at=at, errno=errno.ENOSPC, kinds=NEEDS_SPACE, count=count)
-
-
 def short_write(at: int, *, count: int = 1) -> Action:
     return Action(kind="short", at=at, count=count)
 
 
 def lose_on_fsync(at: int, *, count: int = 1) -> Action:
     return Action(kind="lose", at=at, count=count)
-
-
-def elide_syncs(at: int = 0, *, count: int = FOREVER) -> Action:
-    return Action(kind="elide", at=at, count=count, kinds=SYNCS)
 
 
 class Control:
@@ -147,12 +97,12 @@ class Control:
         self.path = Path(path)
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            os.ftruncate(descriptor, _TRACE_OFFSET + trace_size)
-            self._memory = mmap.mmap(descriptor, _TRACE_OFFSET + trace_size)
+            os.ftruncate(descriptor, layout.TRACE_OFFSET + trace_size)
+            self._memory = mmap.mmap(descriptor, layout.TRACE_OFFSET + trace_size)
         finally:
             os.close(descriptor)
-        self._put("magic", _MAGIC)
-        self._put("version", _VERSION)
+        self._put("magic", layout.MAGIC)
+        self._put("version", layout.VERSION)
         self._put("trace_size", trace_size)
         self._put("generation", 1)
 
@@ -166,34 +116,34 @@ class Control:
     ) -> None:
         """Ready for one activation: counters at zero, trace empty. No target may be attached."""
         root = os.path.realpath(watched)
-        if len(os.fsencode(root)) >= _ROOT_PATH_SIZE:
+        if len(os.fsencode(root)) >= layout.ROOT_PATH_SIZE:
             raise ValueError(f"the path of the watched directory is too long: {root}")
         if action is not None and action.kind == "lose" and mode != "record":
             raise ValueError("what a failed fsync loses is known only in mode 'record'")
-        for name in _FIELDS.keys() - _KEPT_WHEN_ARMED:
+        for name in layout.CONTROL.keys() - _KEPT_WHEN_ARMED:
             self._put(name, 0)
         self._put("generation", (self._get("generation") + 1) % 2**32)
         encoded = os.fsencode(root) + b"\0"
-        self._memory[_ROOT_PATH : _ROOT_PATH + len(encoded)] = encoded
-        self._put("options", int(seccomp))
+        self._memory[layout.ROOT_PATH_OFFSET : layout.ROOT_PATH_OFFSET + len(encoded)] = encoded
+        self._put("options", layout.OPTION_SECCOMP if seccomp else 0)
         self._arm_action(action or Action(kind="none"))
-        self._put("mode", _MODES.index(mode))
+        self._put("mode", _MODES[mode])
 
     def _arm_action(self, action: Action) -> None:
-        self._put("action", _ACTIONS.index(action.kind))
+        self._put("action", _ACTIONS[action.kind])
         self._put("action_at", action.at)
         self._put("action_count", action.count)
-        self._put("action_kinds", sum(_KIND_BITS[kind] for kind in action.kinds))
+        self._put("action_kinds", sum(1 << KIND_NUMBERS[kind] for kind in action.kinds))
         self._put("action_errno", action.errno)
 
     def _get(self, name: str) -> int:
-        offset, form = _FIELDS[name]
-        value: int = struct.unpack_from(form, self._memory, offset)[0]
+        offset, form = layout.CONTROL[name]
+        value: int = form.unpack_from(self._memory, offset)[0]
         return value
 
     def _put(self, name: str, value: int) -> None:
-        offset, form = _FIELDS[name]
-        struct.pack_into(form, self._memory, offset, value)
+        offset, form = layout.CONTROL[name]
+        form.pack_into(self._memory, offset, value)
 
     @property
     def position(self) -> int:
@@ -203,36 +153,13 @@ class Control:
     @property
     def fired(self) -> Fired:
         """Whether the action struck: a fault that did not fire proves nothing."""
-        fired: Fired = _FIRED[self._get("fired")]
-        return fired
-
-    @property
-    def fired_index(self) -> int:
-        return self._get("fired_index")
-
-    @property
-    def fired_pid(self) -> int:
-        return self._get("fired_pid")
-
-    @property
-    def fired_times(self) -> int:
-        return self._get("fired_times")
-
-    @property
-    def elided(self) -> int:
-        """Syncs that were not made, by the action `elide`. They take no index."""
-        return self._get("elided")
-
-    @property
-    def trapped(self) -> int:
-        """Calls that only the seccomp filter saw."""
-        return self._get("trapped")
+        return _FIRED[self._get("fired")]
 
     def raw_trace(self) -> RawTrace:
         """What `trace.decode` needs. Valid until the control is armed again."""
-        end = _TRACE_OFFSET + self._get("trace_end")
+        end = layout.TRACE_OFFSET + self._get("trace_end")
         return RawTrace(
-            data=self._memory[_TRACE_OFFSET:end],
+            data=self._memory[layout.TRACE_OFFSET : end],
             overflow=bool(self._get("overflow")),
             missed=self._get("nested") + self._get("stolen"),
             interrupted=self._get("lock") != 0 and not self._get("dead"),
@@ -256,34 +183,25 @@ def new_control(*, trace_size: int = 1 << 30) -> Control:
     return Control(Path(place, f"chaoskit-{secrets.token_hex(8)}"), trace_size=trace_size)
 
 
-def _compiler() -> str | None:
-    named = os.environ.get("CC")
-    candidates = [named] if named else ["cc", "gcc", "clang"]
-    return next((found for name in candidates if (found := shutil.which(name))), None)
-
-
-def compile_library(target: Path, compiler: str) -> None:
-    """Builds into `target`. Complete or not there at all: two processes may build at once."""
+def _compile_into(target: Path, compiler: str) -> None:
+    """Complete or not there at all: two processes may build at once."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         made = Path(scratch, target.name)
-        command = [compiler, *COMPILE_FLAGS, "-o", str(made), str(SOURCE), *LINK_FLAGS]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"cannot build the interposer: {' '.join(command)}\n{done.stderr}")
+        compiling.compile_library(compiler, str(SOURCE), str(made))
         made.replace(target)
 
 
 def _cached_library() -> Path:
     """Named after what it is made of: an edited source is never served by an old build."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    recipe = SOURCE.read_bytes() + " ".join(COMPILE_FLAGS).encode() + os.uname().machine.encode()
-    return Path(base, "chaoskit", f"interposer-{hashlib.sha256(recipe).hexdigest()[:16]}.so")
+    flags = " ".join(compiling.COMPILE_FLAGS)
+    recipe = SOURCE.read_bytes() + flags.encode() + os.uname().machine.encode()
+    return cache_directory() / f"interposer-{hashlib.sha256(recipe).hexdigest()[:16]}.so"
 
 
 def _built_library() -> Path | None:
     """A library beside the source came with a wheel, so it is of the same version."""
-    beside = SOURCE.with_name(LIBRARY_NAME)
+    beside = SOURCE.with_name(compiling.LIBRARY_NAME)
     return next((path for path in (beside, _cached_library()) if path.exists()), None)
 
 
@@ -293,7 +211,7 @@ def available() -> str | None:
         return f"the interposer needs Linux, this is {sys.platform}"
     if os.uname().machine not in ("x86_64", "aarch64"):
         return f"the interposer knows x86_64 and aarch64, this is {os.uname().machine}"
-    if _built_library() is None and _compiler() is None:
+    if _built_library() is None and compiling.find_compiler() is None:
         return "the interposer was not built with the package, and there is no C compiler (cc, gcc)"
     return None
 
@@ -306,9 +224,9 @@ def library() -> Path:
     built = _built_library()
     if built is None:
         built = _cached_library()
-        compiler = _compiler()
+        compiler = compiling.find_compiler()
         assert compiler is not None, "available() has looked"
-        compile_library(built, compiler)
+        _compile_into(built, compiler)
     return built
 
 

@@ -8,6 +8,7 @@ share, so that comparing neighbours costs what differs and not what is there.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 BITS = 5
@@ -49,6 +50,9 @@ class IntMap(Generic[V]):
     def items(self, start: int = 0) -> Iterator[tuple[int, V]]:
         """In the order of keys, from `start` on."""
         return _items(self._root, self._shift, 0, start)
+
+    def values(self) -> Iterator[V]:
+        return map(itemgetter(1), self.items())
 
     def diff(self, other: IntMap[V]) -> Iterator[tuple[int, V | None, V | None]]:
         """(key, here, there) wherever the two hold different objects."""

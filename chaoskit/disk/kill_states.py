@@ -9,7 +9,7 @@ Each step costs the size of its operation, however long the trace is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
 from chaoskit.disk.apply import apply, initial_image
 from chaoskit.disk.image import Image
@@ -24,12 +24,6 @@ class KillState:
         self.image = image
         self.written = written  # bytes of operation number `position`; None: between operations
 
-    @property
-    def label(self) -> str:
-        if self.written is not None:
-            return f"killed after {self.written} bytes of operation {self.position}"
-        return f"killed after {self.position} operations"
-
 
 def images(trace: Trace) -> Iterator[Image]:
     """One image per position, 0 to len(trace.ops)."""
@@ -40,32 +34,16 @@ def images(trace: Trace) -> Iterator[Image]:
         yield image
 
 
-def kill_states(trace: Trace, *, halves: bool = True, torn: Sequence[int] = ()) -> Iterator[KillState]:
-    """Every position, and inside each write: its first half, and after each of `torn` bytes
-    (negative: counted from the end)."""
+def kill_states(trace: Trace) -> Iterator[KillState]:
+    """Every position, and the first half of each write."""
     for position, image in enumerate(images(trace)):
         yield KillState(position, image)
         if position < len(trace.ops):
-            yield from inside(trace.ops[position], position, image, halves, torn)
+            yield from _half_written(trace.ops[position], position, image)
 
 
-def inside(op: Op, position: int, before: Image, halves: bool, torn: Sequence[int]) -> Iterator[KillState]:
-    if op.kind != "write":
-        return
-    for size in cuts(len(op.data), halves, torn):
+def _half_written(op: Op, position: int, before: Image) -> Iterator[KillState]:
+    size = len(op.data) // 2 if op.kind == "write" else 0
+    if size:
         data = before.data(op.file).write(op.offset, op.data[:size])
         yield KillState(position, before.with_data(op.file, data), size)
-
-
-def cuts(length: int, halves: bool, torn: Iterable[int]) -> list[int]:
-    wanted = [size if size >= 0 else length + size for size in torn]
-    if halves:
-        wanted.append(length // 2)
-    return sorted({size for size in wanted if 0 < size < length})
-
-
-def image_at(trace: Trace, position: int) -> Image:
-    image = initial_image(trace)
-    for op in trace.ops[:position]:
-        image = apply(image, op)
-    return image

@@ -7,7 +7,7 @@ an operation on a name says which directory (`parent`) and which entry (`name`).
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal, get_args
 
 import msgspec
 
@@ -28,7 +28,17 @@ Kind = Literal[
     "sync",  # sync() / syncfs(): everything
 ]
 
-ROOT = 0
+ALL_KINDS: Final[frozenset[Kind]] = frozenset(get_args(Kind))
+NAME_KINDS: Final[frozenset[Kind]] = frozenset(
+    {"create", "mkdir", "symlink", "link", "rename", "unlink", "rmdir"}
+)
+DATA_KINDS: Final[frozenset[Kind]] = frozenset({"write", "truncate", "allocate", "punch"})
+SYNC_KINDS: Final[frozenset[Kind]] = frozenset({"fsync", "fdatasync", "sync"})
+
+# What a loss of power may take: as ext4 does by default, or whatever the fsync contract permits.
+Profile = Literal["ext4", "posix"]
+
+ROOT: Final = 0
 
 
 class Op(msgspec.Struct, frozen=True, kw_only=True):

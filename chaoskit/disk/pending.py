@@ -38,14 +38,6 @@ class FilePending:
         for page in pages_of(op.offset, len(op.data)) if op.kind == "write" else ():
             self.page_history.setdefault(page, []).append((position, after.pages.get(page)))
 
-    def since(self, first: int) -> FilePending:
-        """The same without the operations before `first`, which became durable."""
-        start = bisect_left(self.positions, first)
-        rest = FilePending(self.versions[start - 1] if start else self.base)
-        for triple in zip(self.positions[start:], self.ops[start:], self.versions[start:], strict=True):
-            rest.add(*triple)
-        return rest
-
     def version_before(self, position: int) -> FileData:
         """With every operation before `position` and none from it on."""
         index = bisect_left(self.positions, position)

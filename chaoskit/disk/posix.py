@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 
-from chaoskit.disk.apply import DATA_KINDS, NAME_KINDS, apply, entry_changes, initial_image
+from chaoskit.disk.apply import apply, entry_changes, initial_image
 from chaoskit.disk.image import DirNode, FileNode, Image
-from chaoskit.disk.ops import Op, Trace
+from chaoskit.disk.ops import DATA_KINDS, NAME_KINDS, Op, Trace
 from chaoskit.disk.pending import FilePending, NamesPending
 from chaoskit.disk.recipe import Recipe, Tail, latest_of
 

@@ -58,26 +58,27 @@ may not have lost something, it has not. A finding here is a bug.
      where it makes the file longer.
  E9  sync writes everything.
 
-Order of enumeration: everything kept; everything unsynced dropped; drop one, keep one, the latest
-first; names without data, data without names; the last write torn; pairs; seeded subsets.
+Recipes, by generator: everything kept, everything unsynced dropped (`whole`); drop one, keep one, the
+latest first (`singles`); names without data, data without names (`apart`); the last write torn
+(`torn`); `pairs`; seeded `subsets`. `power_states` decides where and in which order they are used.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from itertools import chain, combinations, islice
+from itertools import combinations
 
 from chaoskit.disk.ext4 import Ext4Model
-from chaoskit.disk.ops import Trace
+from chaoskit.disk.ops import Profile, Trace
 from chaoskit.disk.posix import PosixModel
-from chaoskit.disk.recipe import Candidate, Model, Profile, Recipe
+from chaoskit.disk.recipe import Candidate, Model, Recipe
 
 WINDOW = 48  # of many pending operations the latest are examined one by one: they are the likely
 PAIRED = 10  # ... and of these every pair
 SUBSETS = 64  # seeded subsets per round
 
-Tier = Callable[[Model, random.Random], Iterator[Recipe]]
+RecipeGenerator = Callable[[Model, random.Random], Iterator[Recipe]]
 
 
 def model_at(trace: Trace, at: int, profile: Profile) -> Model:
@@ -98,23 +99,6 @@ def rebuild(trace: Trace, at: int, profile: Profile, recipe: Recipe) -> Candidat
 def lost_operations(trace: Trace, candidate: Candidate) -> list[int]:
     """Positions of the operations that are not there, or not whole, in this state."""
     return model_at(trace, candidate.at, candidate.profile).lost(candidate.recipe)
-
-
-def states(trace: Trace, at: int, profile: Profile, budget: int = 1000, seed: int = 0) -> Iterator[Candidate]:
-    """Distinct states of a power loss at one position, the most telling first."""
-    model = model_at(trace, at, profile)
-    rng = random.Random(f"{seed}/{at}")
-    recipes = chain.from_iterable(tier(model, rng) for tier in TIERS)
-    yield from islice(distinct(model, profile, recipes), budget)
-
-
-def distinct(model: Model, profile: Profile, recipes: Iterator[Recipe]) -> Iterator[Candidate]:
-    seen: set[int] = set()
-    for recipe in recipes:
-        image = model.build(recipe)
-        if image.digest not in seen:
-            seen.add(image.digest)
-            yield Candidate(model.at, profile, recipe, image)
 
 
 def whole(model: Model, rng: random.Random) -> Iterator[Recipe]:
@@ -159,6 +143,3 @@ def subsets(model: Model, rng: random.Random) -> Iterator[Recipe]:
     for _ in range(min(SUBSETS, 1 << len(latest) >> 2) if len(latest) > 4 else 0):
         chosen = tuple(at for at in latest if rng.random() < 0.5)
         yield Recipe(rng.choice(("without", "keeping")), chosen)
-
-
-TIERS: tuple[Tier, ...] = (whole, singles, apart, torn, pairs, subsets)

@@ -1,9 +1,9 @@
-"""crash_states: the power-loss states of a whole trace, the most telling first.
+"""power_states: the power-loss states of a whole trace, the most telling first.
 
 An acknowledgement's position is the number of operations done when it was given. Positions right
 after a sync or an acknowledgement come first: there a program has just claimed something. Within
-them, the tiers of `power` from the most telling to the random. When the budget does not reach for
-all positions, the examined ones are spread evenly over the trace.
+them, the recipe generators of `power` from the most telling to the random. When the budget does not
+reach for all positions, the examined ones are spread evenly over the trace.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import chain, islice
 from typing import TypeVar
 
-from chaoskit.disk.apply import SYNC_KINDS
 from chaoskit.disk.image import Image
-from chaoskit.disk.ops import Trace
-from chaoskit.disk.power import Tier, apart, new_model, pairs, singles, subsets, torn, whole
-from chaoskit.disk.recipe import Candidate, Model, Profile
+from chaoskit.disk.ops import SYNC_KINDS, Profile, Trace
+from chaoskit.disk.power import RecipeGenerator, apart, new_model, pairs, singles, subsets, torn, whole
+from chaoskit.disk.recipe import Candidate, Model
 
 T = TypeVar("T")
+Generators = tuple[RecipeGenerator, ...]
 LogicalKey = Callable[[Image], Hashable]
-BASIC: tuple[Tier, ...] = (whole, apart, singles, torn)
-DEEP: tuple[Tier, ...] = (pairs, subsets)
+BASIC_GENERATORS: Generators = (whole, apart, singles, torn)
+DEEP_GENERATORS: Generators = (pairs, subsets)
 MORE_SUBSETS = 5  # rounds of other subsets, while there is budget
 STALE = 3000  # states in a row that were seen before: there is hardly another one
 DEFERRED = 10_000  # similar states that are remembered for the end
 
 
-class CrashState:
+class PowerState:
     __slots__ = ("acknowledged", "candidate")
 
     def __init__(self, candidate: Candidate, acknowledged: int) -> None:
@@ -41,7 +41,7 @@ class CrashState:
         return self.candidate.image
 
 
-def crash_states(
+def power_states(
     trace: Trace,
     acks: Sequence[int],
     profile: Profile,
@@ -49,7 +49,7 @@ def crash_states(
     *,
     seed: int = 0,
     logical_key: LogicalKey | None = None,
-) -> Iterator[CrashState]:
+) -> Iterator[PowerState]:
     """At most `budget` states, distinct by (content, acknowledgements given). States with a logical
     key that was seen before under the same acknowledgements come last."""
     fresh = _distinct(_all(trace, sorted(acks), profile, budget, seed))
@@ -58,23 +58,23 @@ def crash_states(
     return islice(fresh, budget)
 
 
-def _all(trace: Trace, acks: Sequence[int], profile: Profile, budget: int, seed: int) -> Iterator[CrashState]:
+def _all(trace: Trace, acks: Sequence[int], profile: Profile, budget: int, seed: int) -> Iterator[PowerState]:
     first, others = telling_positions(trace, acks)
     everywhere: Sequence[int] = range(len(trace.ops) + 1)
-    left_out: list[tuple[tuple[Tier, ...], Sequence[int]]] = []
-    rounds: tuple[tuple[tuple[Tier, ...], Sequence[int], int], ...] = (
+    left_out: list[tuple[Generators, Sequence[int]]] = []
+    rounds: tuple[tuple[Generators, Sequence[int], int], ...] = (
         ((whole,), sorted(set(acks)), 4),
         ((whole, apart), first, 5),
         ((singles, torn), first, 12),
-        (BASIC, others, 16),
-        (DEEP, everywhere, 40),
+        (BASIC_GENERATORS, others, 16),
+        (DEEP_GENERATORS, everywhere, 40),
     )
-    for tiers, positions, each in rounds:
+    for generators, positions, each in rounds:
         chosen = spread(positions, budget // each)
-        yield from _round(trace, acks, profile, seed, tiers, chosen)
-        left_out.append((tiers, sorted(set(positions).difference(chosen))))
-    for tiers, skipped in left_out:
-        yield from _round(trace, acks, profile, seed, tiers, skipped)
+        yield from _round(trace, acks, profile, seed, generators, chosen)
+        left_out.append((generators, sorted(set(positions).difference(chosen))))
+    for generators, skipped in left_out:
+        yield from _round(trace, acks, profile, seed, generators, skipped)
     for again in range(1, MORE_SUBSETS):
         yield from _round(trace, acks, profile, seed + again, (subsets,), everywhere)
 
@@ -99,26 +99,26 @@ def _round(
     acks: Sequence[int],
     profile: Profile,
     seed: int,
-    tiers: tuple[Tier, ...],
+    generators: Generators,
     positions: Sequence[int],
-) -> Iterator[CrashState]:
+) -> Iterator[PowerState]:
     """One walk along the trace: the model is advanced, never rebuilt."""
     model = new_model(trace, profile)
     for at in positions:
         while model.at < at:
             model.advance(trace.ops[model.at])
         acknowledged = bisect_right(acks, at)
-        for candidate in _candidates(model, profile, tiers, seed):
-            yield CrashState(candidate, acknowledged)
+        for candidate in _candidates(model, profile, generators, seed):
+            yield PowerState(candidate, acknowledged)
 
 
-def _candidates(model: Model, profile: Profile, tiers: tuple[Tier, ...], seed: int) -> Iterator[Candidate]:
+def _candidates(model: Model, profile: Profile, generators: Generators, seed: int) -> Iterator[Candidate]:
     rng = random.Random(f"{seed}/{model.at}")
-    for recipe in chain.from_iterable(tier(model, rng) for tier in tiers):
+    for recipe in chain.from_iterable(generate(model, rng) for generate in generators):
         yield Candidate(model.at, profile, recipe, model.build(recipe))
 
 
-def _distinct(found: Iterator[CrashState]) -> Iterator[CrashState]:
+def _distinct(found: Iterator[PowerState]) -> Iterator[PowerState]:
     seen: set[tuple[int, int]] = set()
     stale = 0
     for state in found:
@@ -132,9 +132,9 @@ def _distinct(found: Iterator[CrashState]) -> Iterator[CrashState]:
             return
 
 
-def _similar_last(found: Iterator[CrashState], logical_key: LogicalKey) -> Iterator[CrashState]:
+def _similar_last(found: Iterator[PowerState], logical_key: LogicalKey) -> Iterator[PowerState]:
     seen: set[tuple[Hashable, int]] = set()
-    deferred: list[CrashState] = []
+    deferred: list[PowerState] = []
     for state in found:
         key = (logical_key(state.image), state.acknowledged)
         if key not in seen:

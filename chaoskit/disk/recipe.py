@@ -11,9 +11,8 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from chaoskit.disk.image import Image
-from chaoskit.disk.ops import Op
+from chaoskit.disk.ops import Op, Profile
 
-Profile = Literal["posix", "ext4"]
 Way = Literal["kill", "nothing", "without", "keeping", "names", "sizes", "data", "torn"]
 Tail = Literal["absent", "zeros", "old"]
 
@@ -57,10 +56,6 @@ class Candidate:
         self.profile = profile
         self.recipe = recipe
         self.image = image
-
-    @property
-    def label(self) -> str:
-        return f"power loss after {self.at} operations ({self.profile}): {self.recipe.words()}"
 
 
 class Model(Protocol):

@@ -1,7 +1,7 @@
 """From an image to a directory: the one place of the model that touches a disk.
 
 `materialise` turns a directory that holds `previous` into `image` and touches only what differs.
-What recovery did to the directory in between is nobody's `previous`: `Stage` remembers what it put
+What recovery did to the directory in between is nobody's `previous`: `StagingDirectory` remembers what it put
 there and mends what somebody else changed. It marks every file with a time in the past, so that
 any later write shows, however coarse the clock is; stores through a mapping leave no mark on tmpfs,
 hence `always` (SQLite's shared memory).
@@ -12,10 +12,9 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from chaoskit.disk.filedata import EMPTY, PAGE, FileData
-from chaoskit.disk.image import Content, DirNode, FileNode, Image, Object, SymlinkNode
+from chaoskit.disk.image import DirNode, FileNode, Image, Object, SymlinkNode
 from chaoskit.disk.ops import ROOT
 
 LONG_AGO = 1_000_000_000 * 10**9
@@ -30,22 +29,6 @@ def materialise(image: Image, directory: str | os.PathLike[str], previous: Image
         _Builder(image, root).fill(ROOT, root)
     elif previous.nodes is not image.nodes:
         _Change(previous, image, root).carry_out()
-
-
-def same_as(directory: str | os.PathLike[str], image: Image, ignore: Ignore = lambda _path: False) -> bool:
-    expected = {path: node for path, node in image.listing().items() if not ignore(path)}
-    return expected == {p: c for p, c in read_listing(directory).items() if not ignore(p)}
-
-
-def read_listing(directory: str | os.PathLike[str]) -> dict[str, Content]:
-    """The same as Image.listing, of a real directory."""
-    found: dict[str, Content] = {}
-    for path, entry in sorted(_scan(os.fspath(directory))):
-        if entry.is_symlink():
-            found[path] = os.readlink(entry.path)
-        else:
-            found[path] = None if entry.is_dir() else Path(entry.path).read_bytes()
-    return found
 
 
 def _scan(root: str, below: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
@@ -95,7 +78,7 @@ class _Builder:
                 self.placed[number] = path
 
     def fill(self, number: int, path: str) -> None:
-        for _, (name, child) in self.image.directory(number).entries.items():  # noqa: PERF102 - no dict
+        for name, child in self.image.directory(number).entries.values():
             self.build(child, f"{path}/{name}")
 
 
@@ -217,7 +200,7 @@ class _Flat:
         self._data = data
 
 
-class Stage:
+class StagingDirectory:
     """A directory that shows one image after the other, whatever happened to it in between."""
 
     def __init__(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from chaoskit.disk.apply import DATA_KINDS, NAME_KINDS, apply, initial_image
+from chaoskit.disk.apply import apply, initial_image
 from chaoskit.disk.image import Image
-from chaoskit.disk.ops import ROOT, Op, Trace
+from chaoskit.disk.ops import DATA_KINDS, NAME_KINDS, ROOT, Op, Trace
 
 AROUND = 2  # operations shown before and after an interesting one
 

@@ -13,30 +13,42 @@ from __future__ import annotations
 
 import os
 import stat
-import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 import msgspec
 
 from chaoskit.disk.ops import ROOT, Kind, Node, Op, Trace
+from chaoskit.inside import layout
 
 NodeKind = Literal["file", "dir", "symlink"]
+Note = Literal["warning", "before image", "sync_file_range"]  # records, not operations
 Identity = tuple[int, int]  # device, inode
 
-# struct record: size, previous, kind, flags, pid, index, file, parent, parent2, replaced,
-# offset, length, data_size, name_size, name2_size
-_HEAD: Final = struct.Struct("<IIHHIQ" + "QQ" * 4 + "qQIHH")
-_KINDS: Final[dict[int, Kind]] = dict(enumerate(get_args(Kind), start=1))
-_WARNING, _BEFORE_IMAGE, _SYNC_RANGE, _ELIDED = 32, 33, 34, 35
-_NOTES: Final = {
-    _WARNING: "warning",
-    _BEFORE_IMAGE: "before image",
-    _SYNC_RANGE: "sync_file_range",
-    _ELIDED: "elided sync",
+KIND_NUMBERS: Final[dict[Kind, int]] = {
+    "create": layout.KIND_CREATE,
+    "mkdir": layout.KIND_MKDIR,
+    "symlink": layout.KIND_SYMLINK,
+    "link": layout.KIND_LINK,
+    "rename": layout.KIND_RENAME,
+    "unlink": layout.KIND_UNLINK,
+    "rmdir": layout.KIND_RMDIR,
+    "write": layout.KIND_WRITE,
+    "truncate": layout.KIND_TRUNCATE,
+    "allocate": layout.KIND_ALLOCATE,
+    "punch": layout.KIND_PUNCH,
+    "fsync": layout.KIND_FSYNC,
+    "fdatasync": layout.KIND_FDATASYNC,
+    "sync": layout.KIND_SYNC,
 }
-_DURABLE, _TORN, _KEEP_SIZE, _MOVED_IN, _MOVED_OUT, _NAMELESS = 1, 4, 16, 32, 64, 256
+NOTE_NUMBERS: Final[dict[Note, int]] = {
+    "warning": layout.KIND_WARNING,
+    "before image": layout.KIND_BEFORE_IMAGE,
+    "sync_file_range": layout.KIND_SYNC_RANGE,
+}
+_OPERATIONS: Final = {number: kind for kind, number in KIND_NUMBERS.items()}
+_NOTES: Final = {number: note for note, number in NOTE_NUMBERS.items()}
 _NOBODY: Final = (0, 0)
 
 
@@ -55,9 +67,9 @@ class RawTrace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One record as it was written. `kind` is an operation's, or one of the notes'."""
+    """One record as it was written: an operation or a note."""
 
-    kind: str
+    kind: Kind | Note
     index: int
     flags: int
     pid: int
@@ -70,10 +82,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     name2: str
     data: bytes
-
-    @property
-    def torn(self) -> bool:
-        return bool(self.flags & _TORN)
 
 
 def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
@@ -132,14 +140,14 @@ def records(data: bytes) -> Iterator[Record]:
     """Every record, the notes between the operations too."""
     at = 0
     while at < len(data):
-        head = _HEAD.unpack_from(data, at)
+        head = layout.RECORD.unpack_from(data, at)
         size, _, kind, flags, pid, index = head[:6]
         data_size, name_size, name2_size = head[16:]
-        name_at = at + _HEAD.size
+        name_at = at + layout.RECORD.size
         name2_at = name_at + name_size
         data_at = name2_at + name2_size
         yield Record(
-            kind=_KINDS.get(kind) or _NOTES[kind],
+            kind=_OPERATIONS.get(kind) or _NOTES[kind],
             index=index,
             flags=flags,
             pid=pid,
@@ -173,10 +181,13 @@ class _Decoder:
 
     def decode(self, raw: RawTrace) -> Trace:
         for record in records(raw.data):
-            if record.kind == _NOTES[_WARNING]:
-                self._warn(record.index, os.fsdecode(record.data))
-            elif record.kind not in _NOTES.values():
-                self._ops.append(self._operation(record))
+            match record.kind:
+                case "warning":
+                    self._warn(record.index, os.fsdecode(record.data))
+                case "before image" | "sync_file_range":
+                    pass
+                case kind:
+                    self._ops.append(self._operation(record, kind))
         self._warn_about_losses(raw)
         return Trace(initial=tuple(self._nodes), ops=tuple(self._ops), warnings=tuple(self._warnings))
 
@@ -192,9 +203,8 @@ class _Decoder:
         if raw.interrupted:
             self._warn(end, "a process was killed from outside in the middle of an operation")
 
-    def _operation(self, record: Record) -> Op:
-        kind: Kind = record.kind  # type: ignore[assignment]  # the notes have been sorted out
-        parent = _NOBODY if record.flags & _NAMELESS else record.parent
+    def _operation(self, record: Record, kind: Kind) -> Op:
+        parent = _NOBODY if record.flags & layout.FLAG_NAMELESS else record.parent
         return Op(
             index=record.index,
             kind=kind,
@@ -205,19 +215,19 @@ class _Decoder:
             name2=record.name2,
             replaced=self._known(record, record.replaced),
             offset=record.offset,
-            length=0 if record.flags & _MOVED_IN else record.length,
-            data=b"" if record.flags & _MOVED_IN else record.data,
-            keep_size=bool(record.flags & _KEEP_SIZE),
-            durable=bool(record.flags & _DURABLE),
+            length=0 if record.flags & layout.FLAG_MOVED_IN else record.length,
+            data=b"" if record.flags & layout.FLAG_MOVED_IN else record.data,
+            keep_size=bool(record.flags & layout.FLAG_KEEP_SIZE),
+            durable=bool(record.flags & layout.FLAG_DURABLE),
             pid=record.pid,
         )
 
     def _object(self, record: Record, kind: Kind) -> int:
         if kind == "sync":
             return ROOT
-        if record.flags & _MOVED_IN:
+        if record.flags & layout.FLAG_MOVED_IN:
             return self._arrival(record)
-        if record.flags & _MOVED_OUT:
+        if record.flags & layout.FLAG_MOVED_OUT:
             self._warn(record.index, f"moved out of the watched directory: {record.name}")
         if kind in ("create", "mkdir", "symlink"):
             return self._new(record.file)

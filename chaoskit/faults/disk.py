@@ -13,7 +13,8 @@ from typing import Literal
 import msgspec
 
 from chaoskit.disk import interposer
-from chaoskit.disk.interposer import NEEDS_SPACE, SYNCS
+from chaoskit.disk.interposer import NEEDS_SPACE
+from chaoskit.disk.ops import SYNC_KINDS
 from chaoskit.faults.kind import Arming, FaultKind
 from chaoskit.model import Fault, Firing, PersistPoint
 
@@ -44,7 +45,7 @@ class DiskError(Fault, msgspec.Struct, frozen=True, tag="disk"):
 def at(firing: Firing) -> list[Fault]:
     """Each error that the operation can have there, once and from there on."""
     kind = firing.point.name.partition(" ")[0]
-    full: tuple[DiskErrorKind, ...] = ("ENOSPC",) if kind in NEEDS_SPACE | SYNCS else ()
+    full: tuple[DiskErrorKind, ...] = ("ENOSPC",) if kind in NEEDS_SPACE | SYNC_KINDS else ()
     errors: dict[str, tuple[DiskErrorKind, ...]] = {
         "before": ("lost" if kind in ("fsync", "fdatasync") else "EIO", *full),
         "half": ("short",),
@@ -64,7 +65,7 @@ def arm(fault: DiskError) -> Arming:
     if fault.error == "lost":
         return Arming(disk=interposer.lose_on_fsync(op, count=count))
     if fault.error == "ENOSPC" and fault.lasting:
-        return Arming(disk=interposer.fail(op, errno.ENOSPC, kinds=NEEDS_SPACE | SYNCS, count=count))
+        return Arming(disk=interposer.fail(op, errno.ENOSPC, kinds=NEEDS_SPACE | SYNC_KINDS, count=count))
     return Arming(disk=interposer.fail(op, getattr(errno, fault.error), count=count))
 
 

@@ -11,8 +11,7 @@ import msgspec
 from chaoskit import entries
 from chaoskit.disk.hint import Hint
 from chaoskit.disk.interposer import Action
-from chaoskit.disk.ops import Trace
-from chaoskit.disk.recipe import Profile
+from chaoskit.disk.ops import Profile, Trace
 from chaoskit.inside.protocol import NamedKill
 from chaoskit.model import Fault, Firing
 from chaoskit.recording import CrashState, Recording

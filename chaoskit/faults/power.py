@@ -14,9 +14,9 @@ import msgspec
 
 from chaoskit.disk import hint, interposer, power, staging
 from chaoskit.disk.image import DirNode, FileNode, Image
-from chaoskit.disk.ops import Trace
-from chaoskit.disk.power_states import crash_states
-from chaoskit.disk.recipe import Candidate, Profile, Recipe
+from chaoskit.disk.ops import Profile, Trace
+from chaoskit.disk.power_states import power_states
+from chaoskit.disk.recipe import Candidate, Recipe
 from chaoskit.faults.kind import Arming, FaultKind, StateSource, StillBad
 from chaoskit.model import Fault, Firing, PersistPoint
 from chaoskit.recording import CrashState, Recording, points
@@ -67,7 +67,7 @@ def after_death(fault: PowerLoss, trace: Trace, directory: Path) -> None:
 def states(recording: Recording, source: StateSource) -> Iterator[CrashState]:
     """The most telling first, at most as many as the budget allows."""
     where = points(recording.trace)
-    found = crash_states(
+    found = power_states(
         recording.trace,
         recording.ack_positions(),
         source.profile or "ext4",

@@ -1,7 +1,7 @@
 """The part that runs inside the target: switches the preloaded interposer on, and asks it.
 
-Standard library only, and nothing of ours: this is imported into other people's processes. It works
-in a process that was started with the library preloaded, also after a fork from a warm one.
+Standard library only, and nothing of the engine: this is imported into other people's processes. It
+works in a process that was started with the library preloaded, also after a fork from a warm one.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import ctypes
 import os
 
-# Where the control page keeps the number of operations so far (see `struct control`).
-_POSITION_OFFSET = 24
+from chaoskit.inside.layout import CONTROL
+
+_POSITION_OFFSET = CONTROL["position"][0]
 
 _page: list[ctypes.c_uint64] = []  # empty until activated, then the one counter
 
@@ -28,24 +29,16 @@ def _library() -> ctypes.CDLL:
     return library
 
 
-def _control_path(control: int | str | os.PathLike[str]) -> str:
-    """Programs that the target starts open it by its path, so a descriptor must have one."""
-    if isinstance(control, int):
-        return os.readlink(f"/proc/self/fd/{control}")  # noqa: PTH115  # pathlib is not imported here
-    return os.fspath(control)
-
-
-def start(watched_dir: str | os.PathLike[str] | None, control: int | str | os.PathLike[str]) -> None:
-    """From here on, operations below `watched_dir` (None: as the control file says) are seen.
+def start(watched_dir: str | os.PathLike[str], control: str | os.PathLike[str]) -> None:
+    """From here on, operations below `watched_dir` are seen. Programs that the target starts open the
+    control file by its path.
 
     The process becomes the leader of its own process group, which is what a kill takes down.
     """
     library = _library()
-    path = _control_path(control)
-    watched = None if watched_dir is None else os.fsencode(watched_dir)
-    error: int = -library.chaoskit_interposer_start(watched, os.fsencode(path))
+    error: int = -library.chaoskit_interposer_start(os.fsencode(watched_dir), os.fsencode(control))
     if error:
-        raise OSError(error, f"interposer: {os.strerror(error)}: watched {watched_dir}", path)
+        raise OSError(error, f"interposer: {os.strerror(error)}: watched {watched_dir}", os.fspath(control))
     _bind(library)
 
 

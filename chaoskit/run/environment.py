@@ -20,6 +20,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from chaoskit.cache import cache_directory
+
 MARK = "chaoskit-complete.json"
 Say = Callable[[str], None]
 
@@ -37,14 +39,6 @@ def satisfied_here(wanted: Sequence[str]) -> bool:
         if not requirement.specifier.contains(version, prereleases=True):
             return False
     return True
-
-
-def cache_directory() -> Path:
-    chosen = os.environ.get("CHAOSKIT_CACHE")
-    if chosen:
-        return Path(chosen)
-    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(home).expanduser() / "chaoskit"
 
 
 def place_of(wanted: Sequence[str]) -> Path:

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import msgspec
 
-from chaoskit.disk.staging import Stage
+from chaoskit.disk.staging import StagingDirectory
 from chaoskit.faults.kind import Arming, kind_of
 from chaoskit.inside.points import KILLED
 from chaoskit.inside.protocol import LifeSpec
@@ -83,7 +83,7 @@ class Supervisor:
         self._deadline = deadline or scenario.target.deadline
         self._watch = watch
         self._reused: _Process | None = None
-        self._stage: Stage | None = None
+        self._stage: StagingDirectory | None = None
 
     # --- the real way
 
@@ -119,7 +119,7 @@ class Supervisor:
         run = _RunInProgress(self._scenario, directory, workload)
         run.begin_with(state.events(recording))
         if self._stage is None or self._stage.root != str(run.state):
-            self._stage = Stage(run.state)
+            self._stage = StagingDirectory(run.state)
         self._stage.show(state.image)
         self._live(run, self._process_for(directory), 1, None, None)
         return run.finish(Schedule((state.fault,)))

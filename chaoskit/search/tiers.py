@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from chaoskit import entries
-from chaoskit.disk.recipe import Profile
+from chaoskit.disk.ops import Profile
 from chaoskit.faults.kind import StateSource
 from chaoskit.faults.power import MOST_STATES
 from chaoskit.model import Event, Invoke, Probe, Schedule, Subject

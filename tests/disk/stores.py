@@ -15,10 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from chaoskit.disk import interposer
-from chaoskit.disk.ops import Trace
-from chaoskit.disk.power_states import crash_states
-from chaoskit.disk.recipe import Profile
-from chaoskit.disk.staging import Stage
+from chaoskit.disk.ops import Profile, Trace
+from chaoskit.disk.power_states import power_states
+from chaoskit.disk.staging import StagingDirectory
 from chaoskit.disk.trace import decode, snapshot
 
 REPOSITORY = Path(interposer.__file__).parents[2]
@@ -149,8 +148,8 @@ def verdicts(
 ) -> Counter[str]:
     trace, acks = recorded
     found: Counter[str] = Counter()
-    shown = Stage(stage)
-    for state in crash_states(trace, acks, profile, budget):
+    shown = StagingDirectory(stage)
+    for state in power_states(trace, acks, profile, budget):
         shown.show(state.image)
         found[judge(stage, state.acknowledged)] += 1
     return found

@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from chaoskit.disk.membership import could_survive
-from chaoskit.disk.power import states
-from chaoskit.disk.staging import read_listing
+from tests.disk.listings import listing, read_listing
+from tests.disk.membership import could_survive
+from tests.disk.positions import states
 from tests.disk.programs import FILES, INITIAL, STEPS, do, initial_sizes
 from tests.disk.traces import Disk
 
@@ -219,7 +219,7 @@ def test_what_a_real_ext4_leaves_is_a_member(blank, tmp_path_factory, steps, kee
     for at, copy in copies:
         found = survived(copy, home / "after")
         assert could_survive(trace, at, "ext4", found), (at, found)
-        generated = [s.image.listing() for s in states(trace, at, "ext4", budget=400)]
+        generated = [listing(s.image) for s in states(trace, at, "ext4", budget=400)]
         seen["states"] += 1
         seen["generated"] += found in generated
         seen["not a kill"] += found != generated[0]
@@ -319,4 +319,4 @@ def test_what_a_rule_says_really_happens_and_is_generated(blank, tmp_path, rule,
     found = survived(tmp_path / "copy", tmp_path / "after")
     assert found == expected
     assert could_survive(disk.trace(), disk.at, "ext4", found)
-    assert expected in [s.image.listing() for s in states(disk.trace(), disk.at, "ext4")]
+    assert expected in [listing(s.image) for s in states(disk.trace(), disk.at, "ext4")]

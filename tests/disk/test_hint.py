@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from chaoskit.disk.hint import explain, minimise
-from chaoskit.disk.power import lost_operations, rebuild, states
+from chaoskit.disk.power import lost_operations, rebuild
 from chaoskit.disk.recipe import Recipe
+from tests.disk.listings import listing
+from tests.disk.positions import states
 from tests.disk.traces import Disk
 
 NEW, OLD = b"n" * 100, b"o" * 100
@@ -30,18 +32,18 @@ def saved_aside(*, sync_file, sync_directory):
 
 
 def torn(image):
-    return image.listing()["data"] not in (OLD, NEW)
+    return listing(image)["data"] not in (OLD, NEW)
 
 
 def stale(image):
-    return image.listing()["data"] == OLD
+    return listing(image)["data"] == OLD
 
 
 def test_a_file_renamed_before_it_was_synced():
     disk = saved_aside(sync_file=False, sync_directory=True)
     state = minimise(disk.trace(), bad_state(disk, "posix", torn), torn)
     hint = explain(disk.trace(), state, ack=disk.at)
-    assert [(loss.path, loss.offset, loss.length) for loss in hint.losses] == [("tmp", 0, 100)]
+    assert [loss.words for loss in hint.losses] == ["write tmp 0..100"]
     assert str(hint.missing[0]) == "fsync of tmp after operation 1, before operation 2 (rename)"
     assert len(hint.missing) == 1
 
@@ -64,7 +66,7 @@ def test_an_append_that_was_acknowledged_before_its_fsync(profile):
     disk.write("log", NEW, 200)
 
     def lacks_the_first(image):
-        return image.listing()["log"][100:200] != NEW
+        return listing(image)["log"][100:200] != NEW
 
     early = next(s for s in states(disk.trace(), ack, profile) if lacks_the_first(s.image))
     hint = explain(disk.trace(), early, ack=ack)
@@ -139,11 +141,11 @@ def test_minimising_keeps_all_that_does_not_matter(profile):
     worst = rebuild(disk.trace(), disk.at, profile, Recipe("nothing"))
 
     def b_is_old(image):
-        return image.listing()["b"] == OLD
+        return listing(image)["b"] == OLD
 
     least = minimise(disk.trace(), worst, b_is_old)
     assert lost_operations(disk.trace(), least) == [1]
-    assert least.image.listing() == {"a": NEW, "b": OLD, "c": NEW}
+    assert listing(least.image) == {"a": NEW, "b": OLD, "c": NEW}
 
 
 def test_minimising_reaches_a_kill_when_a_kill_is_bad():
@@ -160,7 +162,7 @@ def test_minimising_keeps_a_pair_that_is_needed():
     worst = rebuild(disk.trace(), disk.at, "posix", Recipe("nothing"))
 
     def two_are_old(image):
-        return list(image.listing().values()).count(OLD) >= 2
+        return list(listing(image).values()).count(OLD) >= 2
 
     assert len(lost_operations(disk.trace(), minimise(disk.trace(), worst, two_are_old))) == 2
 
@@ -171,6 +173,6 @@ def test_a_torn_write_stays_a_torn_write_when_only_tearing_is_bad():
     half = rebuild(disk.trace(), disk.at, "posix", Recipe("torn", (0,), 1, "old"))
 
     def mixed(image):
-        return image.listing()["a"] not in (OLD, NEW)
+        return listing(image)["a"] not in (OLD, NEW)
 
     assert minimise(disk.trace(), half, mixed).recipe.way == "torn"

@@ -10,8 +10,10 @@ from hypothesis import given, settings, strategies as st
 
 from chaoskit.disk.filedata import EMPTY, FileData, file_data
 from chaoskit.disk.intmap import IntMap
-from chaoskit.disk.kill_states import image_at, images
-from chaoskit.disk.staging import Stage, materialise, read_listing, same_as
+from chaoskit.disk.kill_states import images
+from chaoskit.disk.staging import StagingDirectory, materialise
+from tests.disk.listings import listing, read_listing, same_as
+from tests.disk.positions import image_at
 from tests.disk.programs import PROGRAMS, run
 from tests.disk.traces import Disk
 
@@ -74,7 +76,7 @@ def test_the_digest_does_not_depend_on_how_the_content_came_about():
     crooked.rename("tmp", "a")
     one, other = (image_at(d.trace(), d.at) for d in (straight, crooked))
     assert one.digest == other.digest
-    assert one.listing() == other.listing() == {"a": b"x" * 5000}
+    assert listing(one) == listing(other) == {"a": b"x" * 5000}
 
 
 def test_the_digest_tells_one_file_with_two_names_from_two_equal_files():
@@ -83,7 +85,7 @@ def test_the_digest_tells_one_file_with_two_names_from_two_equal_files():
     copied.create("b")
     copied.write("b", b"same")
     one, other = (image_at(d.trace(), d.at) for d in (linked, copied))
-    assert one.listing() == other.listing()
+    assert listing(one) == listing(other)
     assert one.digest != other.digest
 
 
@@ -164,10 +166,10 @@ def test_a_stage_shows_the_image_whatever_recovery_did_to_it(tmp_path, damage):
     disk.mkdir("d")
     disk.create("d/f")
     disk.write("a", b"3", 4999)
-    stage = Stage(tmp_path)
+    stage = StagingDirectory(tmp_path)
     for image in [*images(disk.trace())] * 2:
         stage.show(image)
-        assert read_listing(tmp_path) == image.listing()
+        assert read_listing(tmp_path) == listing(image)
         if damage == "overwrite":
             with open(tmp_path / "a", "r+b") as file:
                 file.write(b"#")

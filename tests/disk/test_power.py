@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import pytest
 
-from chaoskit.disk.kill_states import image_at
-from chaoskit.disk.membership import could_survive
-from chaoskit.disk.power import rebuild, states
-from chaoskit.disk.power_states import crash_states, spread, telling_positions
+from chaoskit.disk.power import rebuild
+from chaoskit.disk.power_states import power_states, spread, telling_positions
 from chaoskit.disk.recipe import Recipe
+from tests.disk.listings import listing
+from tests.disk.membership import could_survive
+from tests.disk.positions import image_at, states
 from tests.disk.traces import Disk
 
 BOTH = pytest.mark.parametrize("profile", ["posix", "ext4"])
@@ -19,7 +20,7 @@ NEW, OLD = b"n" * 100, b"o" * 100
 
 
 def left(disk, profile, **options):
-    return [state.image.listing() for state in states(disk.trace(), disk.at, profile, **options)]
+    return [listing(state.image) for state in states(disk.trace(), disk.at, profile, **options)]
 
 
 def allowed(disk, profile, **listing):
@@ -210,8 +211,8 @@ def test_r6_posix_moves_of_directories_never_make_a_cycle():
     disk.rename("y", "x/y")
     disk.rename("x/y", "y")
     disk.rename("x", "y/x")
-    for listing in left(disk, "posix"):
-        assert len(listing) == 2, listing
+    for found in left(disk, "posix"):
+        assert len(found) == 2, found
 
 
 def test_r7_posix_the_size_may_be_there_without_the_data():
@@ -325,7 +326,7 @@ def test_e5_ext4_an_append_whose_size_is_not_committed_cannot_be_seen():
     disk.create("x")
     disk.write("a", NEW, 100)
     state = rebuild(disk.trace(), disk.at, "ext4", Recipe("without", (0,)))
-    assert state.image.listing() == {"a": OLD}
+    assert listing(state.image) == {"a": OLD}
     assert state.image.digest == image_at(disk.trace(), 0).digest
 
 
@@ -383,15 +384,15 @@ def test_positions_after_syncs_and_acknowledgements_come_first(profile):
     disk.write("a", OLD)
     first, others = telling_positions(disk.trace(), [3])
     assert first == [2, 3] and others == [0, 1]
-    found = list(crash_states(disk.trace(), [3], profile, 100))
+    found = list(power_states(disk.trace(), [3], profile, 100))
     assert [s.candidate.at for s in found][:3] == [3, 3, 2]  # after the acknowledgement first
 
 
 @BOTH
 def test_states_are_distinct_by_content_and_acknowledged_prefix(profile):
     trace, acks = journal(5)
-    found = list(crash_states(trace, acks, profile, 10_000))
-    keys = {(repr(s.image.listing()), s.acknowledged) for s in found}
+    found = list(power_states(trace, acks, profile, 10_000))
+    keys = {(repr(listing(s.image)), s.acknowledged) for s in found}
     assert len(keys) == len(found) > 10
     assert {s.acknowledged for s in found} == set(range(6))
 
@@ -399,7 +400,7 @@ def test_states_are_distinct_by_content_and_acknowledged_prefix(profile):
 @BOTH
 def test_the_budget_is_kept_and_the_whole_trace_gets_its_share(profile):
     trace, acks = journal(40)
-    found = list(crash_states(trace, acks, profile, 60))
+    found = list(power_states(trace, acks, profile, 60))
     assert len(found) == 60
     assert max(s.candidate.at for s in found) == len(trace.ops)
     assert len({s.candidate.at for s in found}) > 5
@@ -409,7 +410,7 @@ def test_the_same_seed_gives_the_same_states_and_another_one_others():
     trace, acks = journal(12)
 
     def digests(seed):
-        return [s.image.digest for s in crash_states(trace, acks, "posix", 3000, seed=seed)]
+        return [s.image.digest for s in power_states(trace, acks, "posix", 3000, seed=seed)]
 
     assert digests(1) == digests(1)
     assert digests(1) != digests(2)
@@ -419,10 +420,10 @@ def test_states_with_a_known_logical_key_come_last():
     trace, acks = journal(3)
 
     def key(image):
-        return len(image.listing())
+        return len(listing(image))
 
-    found = list(crash_states(trace, acks, "posix", 1000, logical_key=key))
-    plain = list(crash_states(trace, acks, "posix", 1000))
+    found = list(power_states(trace, acks, "posix", 1000, logical_key=key))
+    plain = list(power_states(trace, acks, "posix", 1000))
     keys = [(key(s.image), s.acknowledged) for s in found]
     distinct = len(set(keys))
     assert len(set(keys[:distinct])) == distinct

@@ -7,10 +7,12 @@ import os
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from chaoskit.disk.kill_states import image_at
-from chaoskit.disk.membership import could_survive
-from chaoskit.disk.power import lost_operations, model_at, rebuild, states
-from chaoskit.disk.recipe import Profile, Recipe
+from chaoskit.disk.ops import Profile
+from chaoskit.disk.power import lost_operations, model_at, rebuild
+from chaoskit.disk.recipe import Recipe
+from tests.disk.listings import listing
+from tests.disk.membership import could_survive
+from tests.disk.positions import image_at, states
 from tests.disk.programs import PROGRAMS, run
 
 PROFILES: list[Profile] = ["posix", "ext4"]
@@ -23,7 +25,7 @@ def test_every_generated_state_could_survive(steps, profile, seed):
     trace = run(steps).trace()
     for at in {len(trace.ops), len(trace.ops) * 2 // 3}:
         for state in states(trace, at, profile, budget=60, seed=seed):
-            assert could_survive(trace, at, profile, state.image.listing()), state.label
+            assert could_survive(trace, at, profile, listing(state.image)), state.recipe
 
 
 @SLOW
@@ -32,7 +34,7 @@ def test_what_ext4_can_leave_posix_allows(steps):
     trace = run(steps).trace()
     at = len(trace.ops)
     for state in states(trace, at, "ext4", budget=60):
-        assert could_survive(trace, at, "posix", state.image.listing()), state.label
+        assert could_survive(trace, at, "posix", listing(state.image)), state.recipe
 
 
 @SLOW
@@ -57,7 +59,7 @@ def test_after_sync_a_kill_is_the_only_state(steps, profile):
 def test_digests_tell_contents_apart_and_nothing_else(steps, profile):
     trace = run(steps).trace()
     found = list(states(trace, len(trace.ops), profile, budget=60))
-    listings = [repr(state.image.listing()) for state in found]
+    listings = [repr(listing(state.image)) for state in found]
     linked = any(op.kind == "link" for op in trace.ops)
     assert linked or len(set(listings)) == len(found)
 

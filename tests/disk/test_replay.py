@@ -5,13 +5,15 @@ from __future__ import annotations
 from hypothesis import given, settings
 
 from chaoskit.disk.apply import apply, initial_image
-from chaoskit.disk.kill_states import image_at, kill_states
+from chaoskit.disk.kill_states import kill_states
+from tests.disk.listings import listing
+from tests.disk.positions import image_at
 from tests.disk.programs import PROGRAMS, run
 from tests.disk.traces import Disk
 
 
-def contents(disk: Disk, **options):
-    return [(s.position, s.written, s.image.listing()) for s in kill_states(disk.trace(), **options)]
+def contents(disk: Disk):
+    return [(s.position, s.written, listing(s.image)) for s in kill_states(disk.trace())]
 
 
 def test_a_kill_leaves_the_prefix_of_the_trace_and_the_half_of_a_write():
@@ -23,19 +25,6 @@ def test_a_kill_leaves_the_prefix_of_the_trace_and_the_half_of_a_write():
         (1, None, {"a": b""}),
         (1, 2, {"a": b"12"}),
         (2, None, {"a": b"1234"}),
-    ]
-
-
-def test_halves_can_be_left_out_and_torn_writes_asked_for():
-    disk = Disk(a=b"old bytes")
-    disk.write("a", b"NEW")
-    assert [w for _, w, _ in contents(disk, halves=False)] == [None, None]
-    torn = contents(disk, halves=False, torn=(1, -1, 512))
-    assert [(w, listing["a"]) for _, w, listing in torn] == [
-        (None, b"old bytes"),
-        (1, b"Nld bytes"),
-        (2, b"NEd bytes"),
-        (None, b"NEW bytes"),
     ]
 
 
@@ -59,7 +48,7 @@ def test_a_file_without_a_name_gets_one_by_link_and_a_file_may_come_from_outside
     disk.write("nameless", b"x")
     disk._op("link", "nameless", parent=-1, parent2=0, name2="named")
     disk._op("rename", "nameless", parent=0, name="named", parent2=-1)
-    listings = [listing for _, _, listing in contents(disk)]
+    listings = [found for _, _, found in contents(disk)]
     assert listings == [{}, {}, {}, {"named": b"x"}, {}]
 
 

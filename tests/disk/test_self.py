@@ -12,10 +12,12 @@ import pytest
 
 from chaoskit.disk import interposer
 from chaoskit.disk.hint import explain, minimise
-from chaoskit.disk.kill_states import image_at, kill_states
-from chaoskit.disk.power_states import crash_states
-from chaoskit.disk.staging import Stage, same_as
+from chaoskit.disk.kill_states import kill_states
+from chaoskit.disk.power_states import power_states
+from chaoskit.disk.staging import StagingDirectory
 from tests.disk import stores
+from tests.disk.listings import same_as
+from tests.disk.positions import image_at
 from tests.disk.stores import judge_snapshot, judge_sqlite, record, verdicts
 
 pytestmark = pytest.mark.skipif(interposer.available() is not None, reason=str(interposer.available()))
@@ -76,11 +78,11 @@ def test_a_kill_loses_nothing_that_sqlite_acknowledged(tmp_path, tmp_path_factor
         stores.SQLITE_SETUP.format(journal="WAL"),
         stores.SQLITE_COMMITS.format(level="NORMAL", commits=COMMITS),
     )
-    stage = Stage(tmp_path_factory.mktemp("stage"))
+    stage = StagingDirectory(tmp_path_factory.mktemp("stage"))
     for state in kill_states(trace):
         acknowledged = sum(ack <= state.position for ack in acks)
         stage.show(state.image)
-        assert judge_sqlite(type(tmp_path)(stage.root), acknowledged) == "holds", state.label
+        assert judge_sqlite(type(tmp_path)(stage.root), acknowledged) == "holds", state.position
 
 
 @pytest.mark.parametrize("journal", ["WAL", "DELETE"])
@@ -118,13 +120,13 @@ def test_the_hint_for_sqlites_default_names_the_journals_directory(tmp_path, tmp
         stores.SQLITE_COMMITS.format(level="FULL", commits=COMMITS),
     )
     directory = tmp_path_factory.mktemp("stage")
-    stage = Stage(directory)
+    stage = StagingDirectory(directory)
 
     def judged(image, acknowledged):
         stage.show(image)
         return judge_sqlite(directory, acknowledged)
 
-    found = crash_states(trace, acks, profile, BUDGET)
+    found = power_states(trace, acks, profile, BUDGET)
     lost = next(s for s in found if judged(s.image, s.acknowledged) == "lost")
     least = minimise(trace, lost.candidate, lambda image: judged(image, lost.acknowledged) == "lost")
     hint = explain(trace, least, ack=acks[lost.acknowledged - 1])

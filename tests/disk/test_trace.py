@@ -1,24 +1,35 @@
-"""Decoding: bytes in, Trace out. The bytes are made here by hand, in the layout of interposer.c."""
+"""Decoding: bytes in, Trace out. The bytes are made here by hand, in the layout of `inside.layout`."""
 
 from __future__ import annotations
 
-import ast
 import os
-import re
 import stat
-import struct
 from pathlib import Path
 
 import pytest
 
-from chaoskit.disk import interposer
-from chaoskit.disk.ops import Kind, Node
-from chaoskit.disk.trace import Identity, RawTrace, Snapshot, decode, records, snapshot
+from chaoskit.disk.ops import Node
+from chaoskit.disk.trace import (
+    KIND_NUMBERS,
+    NOTE_NUMBERS,
+    Identity,
+    RawTrace,
+    Snapshot,
+    decode,
+    records,
+    snapshot,
+)
+from chaoskit.inside.layout import (
+    FLAG_DURABLE,
+    FLAG_KEEP_SIZE,
+    FLAG_MOVED_IN,
+    FLAG_MOVED_OUT,
+    FLAG_NAMELESS,
+    FLAG_TORN,
+    RECORD,
+)
 
-HEAD = struct.Struct("<IIHHIQ" + "QQ" * 4 + "qQIHH")
-NUMBERS = {kind: number for number, kind in enumerate(Kind.__args__, start=1)}  # type: ignore[attr-defined]
-NOTES = {"warning": 32, "before image": 33, "sync_file_range": 34, "elided sync": 35}
-DURABLE, TORN, KEEP_SIZE, MOVED_IN, MOVED_OUT, NAMELESS = 1, 4, 16, 32, 64, 256
+NUMBERS: dict[str, int] = {**KIND_NUMBERS, **NOTE_NUMBERS}
 NOBODY = (0, 0)
 HERE = (7, 1)  # device and inode of the watched directory
 EMPTY = Snapshot(nodes=(Node(file=0, kind="dir", names=()),), identities=(HERE,))
@@ -39,11 +50,11 @@ def record(
     name2: bytes = b"",
     data: bytes = b"",
 ) -> bytes:
-    size = (HEAD.size + len(name) + len(name2) + len(data) + 7) // 8 * 8
-    head = HEAD.pack(
+    size = (RECORD.size + len(name) + len(name2) + len(data) + 7) // 8 * 8
+    head = RECORD.pack(
         size,
         0,
-        NUMBERS.get(kind) or NOTES[kind],
+        NUMBERS[kind],
         flags,
         99,
         index,
@@ -71,8 +82,8 @@ def raw(*parts: bytes) -> RawTrace:
 def test_an_operation_keeps_everything_that_was_recorded() -> None:
     parts = [
         create(0, 5, b"name"),
-        record("write", 1, (7, 5), flags=DURABLE, offset=10, data=b"bytes"),
-        record("allocate", 2, (7, 5), flags=KEEP_SIZE, offset=3, length=4),
+        record("write", 1, (7, 5), flags=FLAG_DURABLE, offset=10, data=b"bytes"),
+        record("allocate", 2, (7, 5), flags=FLAG_KEEP_SIZE, offset=3, length=4),
         record("fsync", 3, HERE),
     ]
     trace = decode(raw(*parts), EMPTY)
@@ -114,7 +125,7 @@ def test_what_comes_from_outside_becomes_a_node_without_names() -> None:
         "rename",
         0,
         (7, 9),
-        flags=MOVED_IN,
+        flags=FLAG_MOVED_IN,
         parent2=HERE,
         name2=b"new",
         data=b"content",
@@ -127,14 +138,14 @@ def test_what_comes_from_outside_becomes_a_node_without_names() -> None:
 
 
 def test_what_leaves_is_an_unlink_and_a_warning() -> None:
-    leaving = record("unlink", 1, (7, 5), flags=MOVED_OUT, parent=HERE, name=b"a")
+    leaving = record("unlink", 1, (7, 5), flags=FLAG_MOVED_OUT, parent=HERE, name=b"a")
     trace = decode(raw(create(0, 5, b"a"), leaving), EMPTY)
     assert trace.ops[1].kind == "unlink"
     assert "moved out" in trace.warnings[0]
 
 
 def test_a_file_made_without_a_name_has_no_parent() -> None:
-    made = record("create", 0, (7, 5), flags=NAMELESS, parent=HERE)
+    made = record("create", 0, (7, 5), flags=FLAG_NAMELESS, parent=HERE)
     assert decode(raw(made), EMPTY).ops[0].parent == -1
 
 
@@ -150,14 +161,13 @@ def test_notes_are_no_operations() -> None:
         create(0, 5, b"a"),
         record("warning", 1, data=b"something was not seen"),
         record("sync_file_range", 1, (7, 5)),
-        record("elided sync", 1, (7, 5)),
         record("before image", 1, (7, 5), data=b"old"),
-        record("write", 1, (7, 5), flags=TORN, data=b"ha"),
+        record("write", 1, (7, 5), flags=FLAG_TORN, data=b"ha"),
     ]
     trace = decode(raw(*parts), EMPTY)
     assert [op.kind for op in trace.ops] == ["create", "write"]
     assert trace.warnings == ("before operation 1: something was not seen",)
-    assert [found.torn for found in records(b"".join(parts))][-1]
+    assert [found.flags for found in records(b"".join(parts))][-1] == FLAG_TORN
 
 
 @pytest.mark.parametrize(
@@ -194,27 +204,3 @@ def test_the_snapshot_knows_hard_links_symbolic_links_and_directories(tmp_path: 
     )
     status = (tmp_path / "again").stat()
     assert found.identities[1] == (status.st_dev, status.st_ino)
-
-
-def test_the_layout_is_that_of_the_source() -> None:
-    """Kinds, actions and flags are numbered in C and in Python: they must not drift apart."""
-    source = interposer.SOURCE.read_text()
-    in_c = re.findall(r"KIND_(\w+)(?: = 1)?,", source.split("enum kind {")[1].split("/*")[0])
-    assert [name.lower() for name in in_c] == list(NUMBERS)
-    actions = re.findall(r"ACTION_(\w+),", source.split("enum action {")[1].split("}")[0])
-    assert [name.lower() for name in actions] == list(interposer.ActionKind.__args__)  # type: ignore[attr-defined]
-    assert f"sizeof(struct record) == {HEAD.size}" in source
-
-
-def test_the_build_hook_compiles_as_the_package_does() -> None:
-    hook = Path(interposer.__file__).parents[2] / "hatch_build.py"
-    if not hook.exists():
-        pytest.skip("installed without its source tree")
-    assigned = {
-        target.id: node.value
-        for node in ast.parse(hook.read_text()).body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-    assert ast.literal_eval(assigned["COMPILE"]) == interposer.COMPILE_FLAGS

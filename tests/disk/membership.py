@@ -3,13 +3,14 @@
 `power` generates states that it can answer for: under `ext4` fewer than the kernel may leave. This
 module answers the opposite question and errs on the other side: it accepts whatever the rules do
 not exclude, byte by byte. So generated states must be members, and so must the states that a real
-ext4 leaves; a real state that is no member shows a wrong rule. It shares no code with the models.
+ext4 leaves; a real state that is no member shows a wrong rule. With the models it shares the names
+of operations (`ops`) and no rule.
 
 Where it is wider than `power`: any byte of a pending write may be there or not (R3, R9, E3, E4); a
 size may be any that a partly written operation makes; a durable write keeps its own bytes and no
-earlier ones (R8); under `ext4` new bytes may be zeros (blocks
-are allocated unwritten), E6 and E7 are not relied upon, and fsync(f) commits only up to the last
-operation that changed f's inode (the kernel skips the commit when that inode has nothing in it).
+earlier ones (R8); under `ext4` new bytes may be zeros (blocks are allocated unwritten), E6 and E7
+are not relied upon, and fsync(f) commits only up to the last operation that changed f's inode (the
+kernel skips the commit when that inode has nothing in it).
 """
 
 from __future__ import annotations
@@ -17,14 +18,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from chaoskit.disk.image import Content
-from chaoskit.disk.ops import ROOT, Op, Trace
-from chaoskit.disk.recipe import Profile
+from chaoskit.disk.ops import DATA_KINDS, NAME_KINDS, ROOT, SYNC_KINDS, Op, Profile, Trace
+from tests.disk.listings import Content
 
 Names = dict[tuple[int, str], int]
-SYNCS = ("fsync", "fdatasync", "sync")
-NAMING = ("create", "mkdir", "symlink", "link", "rename", "unlink", "rmdir")
-SHAPING = ("write", "truncate", "allocate", "punch")
 
 
 def could_survive(trace: Trace, at: int, profile: Profile, listing: Mapping[str, Content]) -> bool:
@@ -67,7 +64,7 @@ def _rename_one(names: Names, op: Op) -> None:
 
 def _posix_names(trace: Trace, done: Sequence[Op]) -> Iterator[Names]:
     """Every set of naming operations that R2, R4, R5 and R6 allow to be there."""
-    naming = [at for at, op in enumerate(done) if op.kind in NAMING]
+    naming = [at for at, op in enumerate(done) if op.kind in NAME_KINDS]
     after = {at: _waits_for(trace, done, naming, at) for at in naming}
     durable = _with_all(after, {at for at in naming if _directory_synced(done, at)})
     free = [at for at in naming if at not in durable]
@@ -109,7 +106,7 @@ def _with_all(after: Mapping[int, set[int]], chosen: set[int]) -> set[int]:
 
 def _directory_synced(done: Sequence[Op], at: int) -> bool:
     homes = {parent for parent, _ in _links(done[at])}
-    return any(op.kind == "sync" or (op.kind in SYNCS and op.file in homes) for op in done[at + 1 :])
+    return any(op.kind == "sync" or (op.kind in SYNC_KINDS and op.file in homes) for op in done[at + 1 :])
 
 
 def _committed(done: Sequence[Op]) -> int:
@@ -118,13 +115,13 @@ def _committed(done: Sequence[Op]) -> int:
     for at, op in enumerate(done):
         if op.kind == "sync":
             first = at + 1
-        elif op.kind in SYNCS or _durable(op):
+        elif op.kind in SYNC_KINDS or _durable(op):
             first = max([first, *(i + 1 for i in range(at + 1) if _changes_inode(done[i], op))])
     return first
 
 
 def _changes_inode(op: Op, sync: Op) -> bool:
-    if op.kind in NAMING:
+    if op.kind in NAME_KINDS:
         dirty = {op.file, op.parent, op.parent2, op.replaced}
         # A rename changes the moved file's times only: fdatasync does not wait for those.
         return sync.file in (dirty if sync.kind == "fsync" else dirty - {op.file}) or (
@@ -203,10 +200,10 @@ def _since_sync(trace: Trace, done: Sequence[Op], number: int) -> tuple[bytes, l
     content = bytearray(*(node.data for node in trace.initial if node.file == number))
     durable, pending = bytes(content), list[tuple[int, Op]]()
     for at, op in enumerate(done):
-        if op.kind in SHAPING and op.file == number:
+        if op.kind in DATA_KINDS and op.file == number:
             _shape(content, op)
             pending.append((at, op))
-        if op.kind == "sync" or (op.file == number and op.kind in SYNCS):
+        if op.kind == "sync" or (op.file == number and op.kind in SYNC_KINDS):
             durable, pending = bytes(content), []
     return durable, pending
 

@@ -1,0 +1,14 @@
+"""Where chaoskit keeps what it can make again: environments, the compiled interposer."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+
+def cache_directory() -> Path:
+    """$CHAOSKIT_CACHE, or the user's cache."""
+    chosen = os.environ.get("CHAOSKIT_CACHE")
+    return Path(chosen) if chosen else platformdirs.user_cache_path("chaoskit")

@@ -1,0 +1,39 @@
+"""One position of a trace: the image that a kill leaves there, and the states of a power loss."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import chain, islice
+
+from chaoskit.disk.apply import apply, initial_image
+from chaoskit.disk.image import Image
+from chaoskit.disk.ops import Profile, Trace
+from chaoskit.disk.power import apart, model_at, pairs, singles, subsets, torn, whole
+from chaoskit.disk.recipe import Candidate, Model, Recipe
+
+GENERATORS = (whole, singles, apart, torn, pairs, subsets)
+
+
+def image_at(trace: Trace, position: int) -> Image:
+    image = initial_image(trace)
+    for op in trace.ops[:position]:
+        image = apply(image, op)
+    return image
+
+
+def states(trace: Trace, at: int, profile: Profile, budget: int = 1000, seed: int = 0) -> Iterator[Candidate]:
+    """Distinct states of a power loss at one position, the most telling first."""
+    model = model_at(trace, at, profile)
+    rng = random.Random(f"{seed}/{at}")
+    recipes = chain.from_iterable(generate(model, rng) for generate in GENERATORS)
+    return islice(_distinct(model, profile, recipes), budget)
+
+
+def _distinct(model: Model, profile: Profile, recipes: Iterator[Recipe]) -> Iterator[Candidate]:
+    seen: set[int] = set()
+    for recipe in recipes:
+        image = model.build(recipe)
+        if image.digest not in seen:
+            seen.add(image.digest)
+            yield Candidate(model.at, profile, recipe, image)
