@@ -499,10 +499,11 @@ static void append(struct operation *op) {
 }
 
 static void warn_locked(const char *what, const char *subject) {
-    struct iovec pieces[] = {{(void *)what, strlen(what)}, {(void *)subject, strlen(subject)}};
+    struct iovec pieces[] = {{(void *)what, strlen(what)}};
     struct operation op = {.head = {.kind = KIND_WARNING, .index = control->position},
-                           .name = "", .name2 = "", .pieces = pieces};
-    op.head.data_size = (uint32_t)(pieces[0].iov_len + pieces[1].iov_len);
+                           .name = subject, .name2 = "", .pieces = pieces};
+    op.head.name_size = (uint16_t)strnlen(subject, PATH_MAX);
+    op.head.data_size = (uint32_t)pieces[0].iov_len;
     control->warnings++;
     append(&op);
 }

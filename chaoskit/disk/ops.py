@@ -67,7 +67,18 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     data: bytes = b""
 
 
+class BlindSpot(msgspec.Struct, frozen=True):
+    """Something that the interposer noticed, and could not put into the trace."""
+
+    at: int  # before this operation
+    what: str
+    subject: str = ""  # the path that it is about, if it is about one
+
+    def __str__(self) -> str:
+        return f"before operation {self.at}: {self.what}{self.subject}"
+
+
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
     initial: tuple[Node, ...]  # the root first
     ops: tuple[Op, ...]
-    warnings: tuple[str, ...] = ()  # what the interposer could not see: mmap stores, static programs
+    blind_spots: tuple[BlindSpot, ...] = ()  # stores through a mapping, static programs...

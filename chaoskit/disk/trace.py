@@ -19,7 +19,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from chaoskit.disk.ops import ROOT, Kind, Node, Op, Trace
+from chaoskit.disk.ops import ROOT, BlindSpot, Kind, Node, Op, Trace
 from chaoskit.inside import layout
 
 NodeKind = Literal["file", "dir", "symlink"]
@@ -165,7 +165,7 @@ def records(data: bytes) -> Iterator[Record]:
 
 
 def decode(raw: RawTrace, start: Snapshot) -> Trace:
-    """The operations in order: `ops[i].index == i`. Whatever is not in them is in the warnings."""
+    """The operations in order: `ops[i].index == i`. Whatever is not in them is a blind spot."""
     return _Decoder(start).decode(raw)
 
 
@@ -177,22 +177,22 @@ class _Decoder:
         }
         self._next = len(start.nodes)
         self._ops: list[Op] = []
-        self._warnings: list[str] = []
+        self._blind_spots: list[BlindSpot] = []
 
     def decode(self, raw: RawTrace) -> Trace:
         for record in records(raw.data):
             match record.kind:
                 case "warning":
-                    self._warn(record.index, os.fsdecode(record.data))
+                    self._warn(record.index, os.fsdecode(record.data), record.name)
                 case "before image" | "sync_file_range":
                     pass
                 case kind:
                     self._ops.append(self._operation(record, kind))
         self._warn_about_losses(raw)
-        return Trace(initial=tuple(self._nodes), ops=tuple(self._ops), warnings=tuple(self._warnings))
+        return Trace(initial=tuple(self._nodes), ops=tuple(self._ops), blind_spots=tuple(self._blind_spots))
 
-    def _warn(self, index: int, text: str) -> None:
-        self._warnings.append(f"before operation {index}: {text}")
+    def _warn(self, index: int, what: str, subject: str = "") -> None:
+        self._blind_spots.append(BlindSpot(index, what, subject))
 
     def _warn_about_losses(self, raw: RawTrace) -> None:
         end = len(self._ops)

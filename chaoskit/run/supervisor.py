@@ -158,7 +158,7 @@ class Supervisor:
         named, killed_at_name = read_trace(run.directory / f"trace-{life}")
         run.traces.append(firings_of(watch.trace(), run.events, life) if watch else named)
         if watch:
-            run.doubts += [Doubt("blind-spot", warning) for warning in watch.blind_spots()]
+            run.doubts += [Doubt("blind-spot", str(spot)) for spot in watch.blind_spots()]
         struck = killed_at_name or bool(watch and watch.fired)
         return self._note_end(run, life, fault, conversation, _Ending(timely, status, struck, watch))
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from chaoskit.disk import interposer, trace as disk_trace
-from chaoskit.disk.ops import Trace
+from chaoskit.disk.ops import BlindSpot, Trace
+
+SQLITE_SHARED_MEMORY = "-shm"  # an index into the -wal, rebuilt by whoever opens the database first
 
 
 class DiskWatch:
@@ -39,9 +41,9 @@ class DiskWatch:
             self._decoded = disk_trace.decode(self._control.raw_trace(), self._start)
         return self._decoded
 
-    def blind_spots(self) -> list[str]:
+    def blind_spots(self) -> list[BlindSpot]:
         """What could not be seen, and might have mattered."""
-        return [warning for warning in self.trace().warnings if not warning.endswith("-shm")]
+        return [spot for spot in self.trace().blind_spots if not spot.subject.endswith(SQLITE_SHARED_MEMORY)]
 
     def close(self) -> None:
         self._control.close()

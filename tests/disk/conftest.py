@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -44,3 +46,14 @@ def zygote() -> Iterator[Zygote]:
     yield made
     made.process.communicate()  # end of file: it leaves
     assert made.process.returncode == 0
+
+
+@pytest.fixture
+def sync_turn() -> Iterator[None]:
+    """One test at a time, in all of xdist's workers: sync() writes back every file system of the machine.
+
+    For tests that call it, and for those that would fail if a file system of theirs were written back early.
+    """
+    with Path(tempfile.gettempdir(), "chaoskit-tests-sync").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -26,6 +26,7 @@ from tests.disk.positions import states
 from tests.disk.programs import FILES, INITIAL, STEPS, do, initial_sizes
 from tests.disk.traces import Disk
 
+pytestmark = pytest.mark.usefixtures("sync_turn")
 LIBC = ctypes.CDLL(None, use_errno=True)
 EXAMPLES = int(os.environ.get("GROUND_TRUTH_EXAMPLES", "12"))
 PUNCH_HOLE, KEEP_SIZE = 2, 1

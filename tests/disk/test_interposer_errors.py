@@ -120,6 +120,7 @@ def test_a_failed_fsync_loses_what_was_not_synced(watched: Watched) -> None:
     assert_replay_is_the_directory(watched)
 
 
+@pytest.mark.usefixtures("sync_turn")
 def test_every_sync_is_an_operation(watched: Watched) -> None:
     trace = watched.record("""
         import os

@@ -102,5 +102,5 @@ def test_what_crosses_the_border_is_told(watched: Watched, tmp_path: Path) -> No
         open("replaced", "a").write(" and more")
     """)
     assert kinds(trace) == ["rename", "link", "unlink", "write"]
-    assert len(trace.warnings) == 3
+    assert len(trace.blind_spots) == 3
     assert_replay_is_the_directory(watched)

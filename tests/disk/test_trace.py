@@ -93,7 +93,7 @@ def test_an_operation_keeps_everything_that_was_recorded() -> None:
     assert (allocated.offset, allocated.length, allocated.keep_size) == (3, 4, True)
     assert (synced.kind, synced.file) == ("fsync", 0)
     assert [op.index for op in trace.ops] == [0, 1, 2, 3]
-    assert trace.warnings == ()
+    assert trace.blind_spots == ()
 
 
 def test_an_inode_that_is_created_again_is_another_object() -> None:
@@ -134,14 +134,14 @@ def test_what_comes_from_outside_becomes_a_node_without_names() -> None:
     trace = decode(raw(arrival), EMPTY)
     assert trace.initial[1] == Node(file=1, kind="file", names=(), data=b"content")
     assert (trace.ops[0].file, trace.ops[0].parent, trace.ops[0].data) == (1, -1, b"")
-    assert len(trace.warnings) == 1
+    assert len(trace.blind_spots) == 1
 
 
 def test_what_leaves_is_an_unlink_and_a_warning() -> None:
     leaving = record("unlink", 1, (7, 5), flags=FLAG_MOVED_OUT, parent=HERE, name=b"a")
     trace = decode(raw(create(0, 5, b"a"), leaving), EMPTY)
     assert trace.ops[1].kind == "unlink"
-    assert "moved out" in trace.warnings[0]
+    assert "moved out" in str(trace.blind_spots[0])
 
 
 def test_a_file_made_without_a_name_has_no_parent() -> None:
@@ -153,7 +153,7 @@ def test_a_file_that_nobody_made_is_a_warning_and_no_crash() -> None:
     trace = decode(raw(record("write", 0, (7, 77), data=b"x")), EMPTY)
     assert trace.ops[0].file == 1
     assert trace.initial[1].names == ()
-    assert "inode 77" in trace.warnings[0]
+    assert "inode 77" in str(trace.blind_spots[0])
 
 
 def test_notes_are_no_operations() -> None:
@@ -166,7 +166,7 @@ def test_notes_are_no_operations() -> None:
     ]
     trace = decode(raw(*parts), EMPTY)
     assert [op.kind for op in trace.ops] == ["create", "write"]
-    assert trace.warnings == ("before operation 1: something was not seen",)
+    assert list(map(str, trace.blind_spots)) == ["before operation 1: something was not seen"]
     assert [found.flags for found in records(b"".join(parts))][-1] == FLAG_TORN
 
 
@@ -179,8 +179,8 @@ def test_notes_are_no_operations() -> None:
     ],
 )
 def test_what_was_lost_is_told(flaw: dict[str, int], words: str) -> None:
-    assert words in decode(RawTrace(data=b"", **flaw), EMPTY).warnings[0]  # type: ignore[arg-type]
-    assert decode(RawTrace(data=b""), EMPTY).warnings == ()
+    assert words in str(decode(RawTrace(data=b"", **flaw), EMPTY).blind_spots[0])  # type: ignore[arg-type]
+    assert decode(RawTrace(data=b""), EMPTY).blind_spots == ()
 
 
 def test_names_that_are_not_text_survive() -> None:
