@@ -16,9 +16,11 @@ import msgspec
 from reference_agent.daemon import records
 from reference_agent.daemon.records import AgentRecord, AnyChange, Message
 from reference_agent.daemon.state import REMEMBERED, State
+from reference_agent.daemon.stores import DaemonOpening
 from reference_agent.points import persisting
 from reference_agent.store.database import Connect, Database, NewerStore
 
+DATABASE = "daemon.db"
 VERSION = 1
 TABLES = """
 CREATE TABLE agents (
@@ -126,6 +128,11 @@ class SqliteDaemonStore:
             add(records.Remembered(_read(row, Message), outcome))
         for row in await query(UNDELIVERED):
             add(records.Enqueued(_read(row, Message)))
+
+
+async def open_store(opening: DaemonOpening) -> SqliteDaemonStore:
+    connect = opening.location.connect or aiosqlite.connect
+    return await SqliteDaemonStore.open(opening.location.directory / DATABASE, connect)
 
 
 def _read(row: Any, kind: type[T]) -> T:

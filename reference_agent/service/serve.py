@@ -31,7 +31,7 @@ def run(options: Namespace) -> int:
         with ExitStack() as stack:
             setup = set_up(options)
             log_to(stack, options.log, setup.config)
-            with explained(setup.directory):
+            with explained(setup):
                 asyncio.run(_serve(options, setup))
     except Problem as problem:
         complain(str(problem))

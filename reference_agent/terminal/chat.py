@@ -31,7 +31,6 @@ from typing import Any, NoReturn, TypeVar
 
 from reference_agent.ids import random_id
 from reference_agent.logs import structured as logs
-from reference_agent.store.kinds import read_sessions
 from reference_agent.terminal.screen import Screen, call_shown, complain, shortened, tell
 from reference_agent.terminal.setup import (
     FAILED,
@@ -73,7 +72,7 @@ class Chat:
             self._resume(resume)
             return
         session = secrets.token_hex(4)
-        with explained(self._setup.directory):
+        with explained(self._setup):
             self._setup.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._agent = self._run(open_session(self._setup, session, self._screen.hear))
         self._session = session
@@ -118,7 +117,7 @@ class Chat:
             case "resume", (session,):
                 self._resume(session)
             case "sessions", ():
-                with explained(self._setup.directory):
+                with explained(self._setup):
                     show_sessions(self._run(_known(self._setup)))
             case "status", ():
                 self._run(self._show_status())
@@ -132,7 +131,7 @@ class Chat:
     def _resume(self, session: str) -> None:
         """The other session is opened before this one is closed: if it cannot be, we stay here."""
         checked_id(session)
-        with explained(self._setup.directory):
+        with explained(self._setup):
             todo = self._run(stored(self._setup, session)).unfinished
             if session != self._session:
                 agent = self._run(open_session(self._setup, session, self._screen.hear))
@@ -244,7 +243,7 @@ def run(options: Namespace) -> int:
             setup = set_up(options)
             log_to(stack, options.log, setup.config)
             runner = stack.enter_context(asyncio.Runner())
-            with explained(setup.directory):
+            with explained(setup):
                 commands[options.command](setup, options, runner)
     except Problem as problem:
         complain(str(problem))
@@ -277,7 +276,7 @@ def _sessions(setup: Setup, _options: Namespace, runner: asyncio.Runner) -> None
 
 
 async def _known(setup: Setup) -> list[tuple[str, int]]:
-    return await read_sessions(setup.directory, setup.store)
+    return await setup.kind.read_sessions(setup.location)
 
 
 def show_sessions(sessions: Sequence[tuple[str, int]]) -> None:

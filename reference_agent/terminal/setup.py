@@ -21,8 +21,9 @@ from reference_agent.messages import Message
 from reference_agent.providers.base import Answer, ModelError, Provider, TextDelta, ToolSpec
 from reference_agent.store.database import CorruptStore, NewerStore
 from reference_agent.store.event_log import DamagedLog
-from reference_agent.store.kinds import Stored, StoreKind, WrongStore, read_session
+from reference_agent.store.kinds import Location, Stored, StoreKind, WrongStore, find
 from reference_agent.store.lock import SessionBusy
+from reference_agent.store.registry import DEFAULT, UnknownName
 from reference_agent.terminal import config as settings
 from reference_agent.terminal.notes import Notes, NoteTaker
 from reference_agent.turn.agent import Agent, nobody
@@ -123,11 +124,16 @@ class Setup(msgspec.Struct, frozen=True):
     directory: Path
     config: settings.Config
     provider: Interruptible
-    store: StoreKind
+    store: str  # as it was given: a name, or a URL
+    kind: StoreKind
     again: tuple[str, ...]  # the options that a line to resume needs
 
     def line_to_resume(self, session: str) -> str:
         return shlex.join(["reference-agent", "chat", *self.again, "--resume", session])
+
+    @property
+    def location(self) -> Location:
+        return Location(self.directory, self.store)
 
 
 def agent_options(config: settings.Config) -> Options:
@@ -151,8 +157,17 @@ def set_up(options: Namespace) -> Setup:
     again += [(f"--{name}", getattr(options, name, None)) for name in ("url", "model", "cadence")]
     given = tuple(word for name, value in again if value for word in (name, value))
     # Absolute, so that a line about trouble names a place that is the same for everybody.
-    provider = Interruptible(_provider(config))
-    return Setup(Path(state).absolute(), config, provider, options.store or "sqlite", given)
+    directory, store = Path(state).absolute(), options.store or DEFAULT
+    return Setup(directory, config, Interruptible(_provider(config)), store, _kind(store), given)
+
+
+def _kind(store: str) -> StoreKind:
+    try:
+        return find(store)
+    except UnknownName as error:
+        raise Problem(f"--store: {error}", WRONG_USE) from None
+    except ImportError as error:
+        raise Problem(f"--store {store} needs a package that is not installed: {error.name}") from None
 
 
 def _config(options: Namespace) -> settings.Config:
@@ -231,7 +246,7 @@ def checked_id(session: str) -> str:
 
 async def stored(setup: Setup, session: str) -> Stored:
     """A session as it lies there; a Problem if there is no such session."""
-    found = await read_session(setup.directory, session, setup.store)
+    found = await setup.kind.read_session(setup.location, session)
     if found is None:
         raise Problem(f"there is no session {session} in {setup.directory} (store {setup.store})")
     return found
@@ -251,14 +266,12 @@ async def open_session(
     limit = setup.config.hook_timeout_seconds
     try:
         agent = await Agent.open(
-            setup.directory,
+            Location(setup.directory, setup.store, connect),
             session=session,
             provider=setup.provider,
             toolbox=notes.tools(*tools),
             new_id=random_id,
             sleep=setup.provider.sleep,
-            connect=connect,
-            store=setup.store,
             tell=tell,
             registry=HookRegistry(time_limit=lambda: asyncio.timeout(limit)),
             options=agent_options(setup.config),
@@ -274,13 +287,13 @@ async def open_session(
 
 
 @contextmanager
-def explained(directory: Path) -> Iterator[None]:
+def explained(setup: Setup) -> Iterator[None]:
     """Trouble that is known, as a Problem (C4)."""
     try:
         yield
     except BrokenPipeError:
         raise
     except sqlite3.Error as error:
-        raise Problem(f"{directory / 'sessions.db'}: {error}") from error
+        raise Problem(f"{setup.directory / (setup.kind.database or '')}: {error}") from error
     except TROUBLE as error:
         raise Problem(str(error)) from error

@@ -24,7 +24,6 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import aiosqlite
 import msgspec
 
 from reference_agent.ids import Clock, NewId, checked_session, system_clock
@@ -33,10 +32,10 @@ from reference_agent.messages import Budget, Message, Plan, ToolCall, unanswered
 from reference_agent.providers.base import ModelError, Provider
 from reference_agent.recovery.rollback import Recovery
 from reference_agent.store.backlog import Backlog, Sleep
-from reference_agent.store.database import Connect
 from reference_agent.store.event_log import EventLog
-from reference_agent.store.kinds import SessionStore, StoreKind, open_log, open_store
+from reference_agent.store.kinds import Location, Opening, open_log, open_store
 from reference_agent.store.lock import SessionLock
+from reference_agent.store.protocol import SessionStore
 from reference_agent.store.records import RecordedCall, Request, Run, StoredCheckpoint
 from reference_agent.turn import hooks
 from reference_agent.turn.asking import Listener, ModelCaller, Watcher
@@ -144,7 +143,7 @@ class Agent:
     @classmethod
     async def open(
         cls,
-        directory: Path,
+        location: Location,
         *,
         session: str,
         provider: Provider,
@@ -156,8 +155,6 @@ class Agent:
         registry: HookRegistry | None = None,
         options: Options | None = None,
         agent_id: str = "agent",
-        store: StoreKind = "sqlite",
-        connect: Connect = aiosqlite.connect,
         events: EventLog | None = None,
         boot: str | None = None,
         results: Results = nothing_yet,
@@ -170,18 +167,20 @@ class Agent:
         async with AsyncExitStack() as opened:  # what was opened is closed if the rest cannot be
             lock = None
             if events is None:
-                lock = SessionLock(directory / f"{session}.lock")
+                lock = SessionLock(location.directory / f"{session}.lock")
                 opened.callback(lock.release)
-                events = open_log(directory, session, clock)
+                events = open_log(location.directory, session, clock)
                 opened.callback(events.close)
-            kept = await open_store(store, events, session, agent_id, clock, connect)
+            kept = await open_store(
+                Opening(location=location, session=session, log=events, clock=clock, agent=agent_id)
+            )
             opened.push_async_callback(kept.close)
             # Relative: who moves the state directory moves the scratchpads with it.
             await kept.create_session(provider.model, provider.name, f"{session}.scratch")
             boot = boot or new_id("boot")
             checkpoint = await Recovery(kept, events, boot).recover()
             agent = cls(
-                directory=directory,
+                directory=location.directory,
                 store=kept,
                 events=events,
                 lock=lock,

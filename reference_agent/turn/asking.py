@@ -12,7 +12,7 @@ from reference_agent.logs.structured import get_logger
 from reference_agent.messages import Message
 from reference_agent.providers.base import Answer, ModelError, Provider, TextDelta, ToolSpec
 from reference_agent.store.backlog import Backlog, Sleep
-from reference_agent.store.kinds import SessionStore
+from reference_agent.store.protocol import SessionStore
 from reference_agent.turn.options import Options
 from reference_agent.turn.retry import Restarted, call_with_retry, stream_with_retry
 

@@ -18,7 +18,7 @@ from typing import Any
 from reference_agent.logs.structured import get_logger
 from reference_agent.messages import Message, ToolCall, idempotency_key
 from reference_agent.store.backlog import Backlog, NotDurable
-from reference_agent.store.kinds import SessionStore
+from reference_agent.store.protocol import SessionStore
 from reference_agent.store.records import CallStatus, RecordedCall
 from reference_agent.turn import hooks
 from reference_agent.turn.hooks import HookRegistry

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from chaoskit_scenarios import inloop
-from chaoskit_scenarios.agent.target import observe
+from chaoskit_scenarios.readers import read_session
 
 from reference_agent import points
 from reference_agent.ids import ids_from
@@ -21,7 +21,8 @@ from reference_agent.messages import Message, unanswered
 from reference_agent.providers.base import Answer
 from reference_agent.providers.scripted import ScriptedProvider
 from reference_agent.store.event_log import EventLog
-from reference_agent.store.kinds import StoreKind
+from reference_agent.store.kinds import Location, find
+from reference_agent.store.registry import DEFAULT
 from reference_agent.turn.agent import Agent
 from reference_agent.turn.hooks import HookRegistry
 from reference_agent.turn.options import Options
@@ -60,7 +61,7 @@ class Home:
         fickle: bool = False,
         registry: HookRegistry | None = None,
         session: str = SESSION,
-        store: StoreKind = "sqlite",
+        store: str = DEFAULT,
         **options: Any,
     ) -> None:
         self.path = path
@@ -69,7 +70,7 @@ class Home:
         self.fickle = fickle
         self.registry = registry
         self.session = session
-        self.store: StoreKind = store
+        self.store = store
         self.options = Options(**options)
         self.lives = 0
         self.now = 1000.0
@@ -89,7 +90,7 @@ class Home:
         self.dead = False
         fickle = f"life {self.lives}" if self.fickle else None
         agent = await Agent.open(
-            self.path,
+            Location(self.path, self.store, self._connect),
             session=self.session,
             provider=Watched(self, fickle),
             toolbox=Toolbox(self.tools),
@@ -98,10 +99,8 @@ class Home:
             tell=self._tell,
             registry=self.registry,
             options=self.options,
-            store=self.store,
-            connect=self._connect,
         )
-        if self.store == "files":
+        if find(self.store).in_log:
             self._watch_log(agent._events)
         return agent
 
@@ -169,7 +168,7 @@ class Home:
 
     def seen(self) -> dict[str, Any]:
         """What is durable, whatever the store."""
-        return observe(self.path, self.store, self.session)
+        return read_session(self.path, self.store, self.session)
 
     def rows(self, query: str, *args: Any) -> list[Any]:
         """By a connection of our own: only what is durable."""

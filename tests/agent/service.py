@@ -11,6 +11,8 @@ from reference_agent.ids import ids_from
 from reference_agent.recovery.manager import RecoveryManager
 from reference_agent.service.coordinator import Coordinator
 from reference_agent.store.event_log import read_log
+from reference_agent.store.kinds import Location
+from reference_agent.store.registry import DEFAULT
 from reference_agent.terminal.notes import ASK, Notes, NoteTaker
 from reference_agent.turn.agent import Agent
 from tests.agent.sessions.helpers import START
@@ -37,7 +39,7 @@ class Model(NoteTaker):
 class Service:
     """Use within a running loop. `boot` is a new process as far as anybody can tell."""
 
-    def __init__(self, path, store="sqlite", session="s"):
+    def __init__(self, path, store=DEFAULT, session="s"):
         self.path = path
         self.store = store
         self.name = session
@@ -67,15 +69,13 @@ class Service:
     async def _open_agent(self, record, results, tell):
         notes = Notes()
         agent = await Agent.open(
-            self.path,
+            Location(self.path, self.store, inloop.connect),
             session=record.session,
             provider=self.model,
             toolbox=notes.tools(ASK),
             new_id=self.new_id,
             clock=self.clock,
             tell=tell,
-            store=self.store,
-            connect=inloop.connect,
             events=record.log,
             boot=self.boot_id,
             results=results,

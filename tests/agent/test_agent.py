@@ -12,8 +12,8 @@ import pytest
 from reference_agent.ids import BadSessionId
 from reference_agent.messages import Message
 from reference_agent.store.event_log import EventLog
-from reference_agent.store.kinds import STORES
 from reference_agent.store.lock import SessionBusy
+from reference_agent.store.registry import STORES
 from reference_agent.turn import hooks
 from reference_agent.turn.agent import GaveUp
 from reference_agent.turn.cadence import Cadence
@@ -267,7 +267,7 @@ class Bomb:
 
 @pytest.mark.requirement("H8")
 @pytest.mark.requirement("K2")
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("store", STORES.names())
 @pytest.mark.parametrize("cadence", CADENCES, ids=["turn", "call", "periodic"])
 def test_after_a_crash_at_any_step_every_effect_is_done_once_and_no_decision_is_asked_for_again(
     tmp_path, monkeypatch, cadence, store
@@ -591,7 +591,8 @@ def test_a_session_id_that_is_one_is_taken(tmp_path, session):
 @pytest.mark.requirement("C1")
 def test_importing_the_agent_imports_nothing_that_it_does_not_need():
     heavy = {"click", "rich", "rich_click", "pydantic", "faker", "psutil", "httpx2", "chaoskit"}
-    program = "import sys, reference_agent.turn.agent; print('\\n'.join(sys.modules))"
+    imported = "reference_agent.turn.agent, reference_agent.store.sqlite_kind"
+    program = f"import sys, {imported}; print('\\n'.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = {name.split(".")[0] for name in done.stdout.split()}
     assert "aiosqlite" in loaded

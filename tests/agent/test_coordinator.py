@@ -10,6 +10,7 @@ import reference_agent
 from reference_agent.service.coordinator import Busy, NotDurable, NothingToDo, Stopping
 from reference_agent.sessions.record import UnknownSession
 from reference_agent.sessions.tokens import TokenRefused
+from reference_agent.store.registry import STORES
 from tests.agent.helpers import Points, play
 from tests.agent.service import Disk, Service
 
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.requirement("O6")
 NOTED = "I have written that down (note {})."
 
 
-@pytest.fixture(params=["sqlite", "files"])
+@pytest.fixture(params=STORES.names())
 def service(tmp_path, request):
     return Service(tmp_path, request.param)
 

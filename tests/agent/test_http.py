@@ -14,6 +14,7 @@ from chaoskit_scenarios.sessions.http_target import NO_TLS, serving
 from reference_agent.logs.structured import written_to
 from reference_agent.service.http_api import LARGEST_BODY, application
 from reference_agent.sessions.record import SessionRecord
+from reference_agent.store.registry import STORES
 from tests.agent.helpers import Points
 from tests.agent.service import Disk, Service
 
@@ -104,7 +105,7 @@ def state(tmp_path):
 # --- every route
 
 
-@pytest.mark.parametrize("store", ["sqlite", "files"])
+@pytest.mark.parametrize("store", STORES.names())
 def test_every_route(service, store):
     service.store = store
 
@@ -521,7 +522,7 @@ def observed(service):
     return [(e["seq"], kinds[e["kind"]], e) for e in service.log() if e["kind"] in kinds]
 
 
-@pytest.mark.parametrize("store", ["sqlite", "files"])
+@pytest.mark.parametrize("store", STORES.names())
 def test_whoever_comes_back_misses_nothing_and_sees_nothing_twice_also_across_a_restart(service, store):
     service.store = store
     seen = []

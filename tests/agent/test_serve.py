@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from reference_agent.store.event_log import read_log
+from reference_agent.store.registry import STORES
 from tests.agent.server import TIMEOUT, Server, without_proxies
 
 pytestmark = pytest.mark.requirement("O7")
@@ -66,7 +67,7 @@ def complaints(state):
 
 
 @pytest.mark.requirement("O3", "O4", "O5")
-@pytest.mark.parametrize("store", ["sqlite", "files"])
+@pytest.mark.parametrize("store", STORES.names())
 def test_a_wait_survives_kill_9(state, store):
     with Server(state, "--store", store) as server, server.client() as http:
         http.post("/sessions", json={"id": "s"})
@@ -95,7 +96,7 @@ def test_a_wait_survives_kill_9(state, store):
 
 
 @pytest.mark.requirement("O3")
-@pytest.mark.parametrize("store", ["sqlite", "files"])
+@pytest.mark.parametrize("store", STORES.names())
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_run_in_progress_goes_on_after_any_end(state, store, how):
     with Server(state, "--store", store, code=SLOW) as server, server.client() as http:
@@ -171,7 +172,7 @@ def test_it_ends_cleanly_at_whatever_moment_it_is_told_to(state, moment):
     assert complaints(state) == ""
 
 
-@pytest.mark.parametrize("store", ["sqlite", "files"])
+@pytest.mark.parametrize("store", STORES.names())
 def test_a_second_server_does_not_get_what_the_first_one_has(state, store):
     with Server(state, "--store", store) as first, first.client() as http:
         http.post("/sessions", json={"id": "s"})

@@ -16,8 +16,10 @@ from reference_agent.messages import Budget, Message, Plan, Reasoning, Step, Too
 from reference_agent.providers.base import Usage
 from reference_agent.store.database import CorruptStore, Database, NewerStore
 from reference_agent.store.event_log import DamagedLog, EventLog
-from reference_agent.store.kinds import STORES, SessionStore, StoreKind, open_store
+from reference_agent.store.kinds import Location, Opening, open_store
+from reference_agent.store.protocol import SessionStore
 from reference_agent.store.records import RecordedCall, Request, Run, StoredError
+from reference_agent.store.registry import STORES
 from reference_agent.store.sqlite import SqliteStore, stored_to_message
 from tests.agent.helpers import Home, entry, play, step
 
@@ -61,7 +63,7 @@ PLANS = st.none() | st.builds(
 BUDGETS = st.builds(Budget, st.integers(0, 2**62), st.none() | st.integers(0, 2**62))
 
 
-BOTH = pytest.mark.parametrize("kind", STORES)
+BOTH = pytest.mark.parametrize("kind", STORES.names())
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - no waiting for a disk
 
 
@@ -72,7 +74,7 @@ def opened(path: Path, session: str = "s", now: float = 1000.0):
 class Place:
     """A directory with one session in it, which can be opened again and again."""
 
-    def __init__(self, kind: StoreKind, directory: Path, session: str = "s") -> None:
+    def __init__(self, kind: str, directory: Path, session: str = "s") -> None:
         self.kind = kind
         self.directory = directory
         self.session = session
@@ -81,7 +83,14 @@ class Place:
     async def open(self) -> AsyncIterator[SessionStore]:
         now = lambda: 1000.0  # noqa: E731
         log = EventLog(self.directory / f"{self.session}.messages.jsonl", now)
-        store = await open_store(self.kind, log, self.session, "agent", now, inloop.connect)
+        store = await open_store(
+            Opening(
+                location=Location(self.directory, self.kind, inloop.connect),
+                session=self.session,
+                log=log,
+                clock=now,
+            )
+        )
         try:
             await store.create_session("m", "p", "pad")
             yield store
@@ -91,12 +100,12 @@ class Place:
 
 
 @contextmanager
-def somewhere(kind: StoreKind) -> Iterator[Place]:
+def somewhere(kind: str) -> Iterator[Place]:
     with TemporaryDirectory(dir=MEMORY) as directory:
         yield Place(kind, Path(directory))
 
 
-def written_and_read(kind: StoreKind, write, read):
+def written_and_read(kind: str, write, read):
     """What `read` finds right after `write`, and again when the session was closed in between."""
 
     async def main(place):

@@ -20,7 +20,8 @@ from reference_agent.store import event_log as log, schema
 from reference_agent.store.backlog import FAILURES, Backlog, Operation, Then, nothing
 from reference_agent.store.database import Database
 from reference_agent.store.event_log import EventLog
-from reference_agent.store.files import FilesStore, folded
+from reference_agent.store.files import FilesStore
+from reference_agent.store.fold import folded
 from reference_agent.store.lines import AnyLine, CheckpointWritten
 from reference_agent.store.protocol import SessionStore
 from reference_agent.store.records import RecordedCall, Run, StoredCheckpoint

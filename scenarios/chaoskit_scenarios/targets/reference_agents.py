@@ -14,7 +14,7 @@ from typing import Any
 from chaoskit_scenarios import inloop
 from reference_agent.messages import Message, ToolCall
 from reference_agent.providers.base import Answer, TextDelta, ToolSpec, Usage
-from reference_agent.store.kinds import StoreKind
+from reference_agent.store.kinds import Location
 from reference_agent.turn.agent import Agent
 from reference_agent.turn.calls import Waits
 from reference_agent.turn.tools import Args, Tool, Toolbox
@@ -39,7 +39,7 @@ class Sqlite:
         "valid": ("a line is durable before it counts; a damaged database is reported (G6, G9)", GUARANTEES),
         "consume-once": ("one process per session: the second is refused (G9)", GUARANTEES),
     }
-    store: StoreKind = "sqlite"
+    store = "sqlite"
 
     async def start(self, directory: str, world: Any) -> str:
         agent = await self._open(directory, world)
@@ -86,14 +86,12 @@ class Sqlite:
                 world.surface(facts["call"], facts["args"])
 
         return await Agent.open(
-            Path(directory),
+            Location(Path(directory), self.store, inloop.connect),
             session="session",
             provider=Scripted(world, gate),
             toolbox=tools(world),
             new_id=lambda kind: f"{kind}_{uuid.uuid4().hex[:12]}",
             tell=tell,
-            store=self.store,
-            connect=inloop.connect,
             results=results,
         )
 
@@ -101,7 +99,7 @@ class Sqlite:
 class Files(Sqlite):
     """The reference agent on files: one log of lines"""
 
-    store: StoreKind = "files"
+    store = "files"
 
 
 class Scripted:
