@@ -41,9 +41,9 @@ from reference_agent.sessions.record import SessionRecord, session_ids
 from reference_agent.sessions.times import stamp
 from reference_agent.sessions.tokens import TokenService
 from reference_agent.store.backlog import FAILURES
-from reference_agent.turn.agent import Agent, Cancelled, GaveUp, nobody
-from reference_agent.turn.asking import Listener
-from reference_agent.turn.calls import Results, Waits
+from reference_agent.turn.agent import Agent, Cancelled, GaveUp
+from reference_agent.turn.calls import Waits
+from reference_agent.turn.runtime import Listener, Results, nobody
 
 log = get_logger(__name__)
 OpenAgent = Callable[[SessionRecord, Results, Listener], Awaitable[Agent]]

@@ -19,9 +19,8 @@ from reference_agent.sessions.record import SessionRecord
 from reference_agent.terminal.notes import ASK
 from reference_agent.terminal.screen import complain, tell
 from reference_agent.terminal.setup import Problem, Setup, explained, log_to, open_session, set_up
-from reference_agent.turn.agent import Agent
-from reference_agent.turn.asking import Listener
-from reference_agent.turn.calls import Results
+from reference_agent.turn.agent import Agent, HeldLog
+from reference_agent.turn.runtime import Listener, Results
 
 PATIENCE = 3  # seconds that open streams get when the server stops
 
@@ -109,9 +108,8 @@ def address(listening: socket.socket) -> str:
 
 def coordinate(setup: Setup, boot: str) -> Coordinator:
     async def open_agent(record: SessionRecord, results: Results, tell: Listener) -> Agent:
-        return await open_session(
-            setup, record.session, tell, (ASK,), events=record.log, boot=boot, results=results
-        )
+        held = HeldLog(record.log, boot)
+        return await open_session(setup, record.session, tell=tell, tools=(ASK,), results=results, held=held)
 
     recovery = RecoveryManager(boot, system_clock)
     return Coordinator(setup.directory, open_agent=open_agent, recovery=recovery, clock=system_clock)

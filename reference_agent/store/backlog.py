@@ -16,12 +16,12 @@ import sqlite3
 from collections import deque
 from collections.abc import Awaitable, Callable
 
+from reference_agent.ids import Sleep
 from reference_agent.logs.structured import get_logger
 
 log = get_logger(__name__)
 Operation = Callable[[], Awaitable[object]]
 Then = Callable[[], None]
-Sleep = Callable[[float], Awaitable[None]]
 
 # What a full or failing disk raises, through SQLite or directly. Anything else is a bug.
 FAILURES = (sqlite3.OperationalError, OSError)

@@ -74,7 +74,7 @@ class Chat:
         session = secrets.token_hex(4)
         with explained(self._setup):
             self._setup.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._agent = self._run(open_session(self._setup, session, self._screen.hear))
+            self._agent = self._run(open_session(self._setup, session, tell=self._screen.hear))
         self._session = session
         tell(f"session {session}")
         tell(f"to resume it: {self._setup.line_to_resume(session)}")
@@ -134,7 +134,7 @@ class Chat:
         with explained(self._setup):
             todo = self._run(stored(self._setup, session)).unfinished
             if session != self._session:
-                agent = self._run(open_session(self._setup, session, self._screen.hear))
+                agent = self._run(open_session(self._setup, session, tell=self._screen.hear))
                 self._leave()
                 self._agent, self._session = agent, session
         assert self._agent is not None

@@ -26,11 +26,11 @@ from reference_agent.store.lock import SessionBusy
 from reference_agent.store.registry import DEFAULT, UnknownName
 from reference_agent.terminal import config as settings
 from reference_agent.terminal.notes import Notes, NoteTaker
-from reference_agent.turn.agent import Agent, nobody
-from reference_agent.turn.asking import Listener
+from reference_agent.turn.agent import Agent, HeldLog
 from reference_agent.turn.cadence import Cadence
 from reference_agent.turn.hooks import HookRegistry
 from reference_agent.turn.options import Options
+from reference_agent.turn.runtime import Listener, Results, Runtime, nobody, nothing_yet
 from reference_agent.turn.tools import Tool
 
 T = TypeVar("T")
@@ -140,6 +140,7 @@ def agent_options(config: settings.Config) -> Options:
     """What the settings mean to the agent."""
     every = (config.checkpoint_every_turns, config.checkpoint_every_seconds)
     return Options(
+        agent_id=config.agent_id,
         cadence=Cadence(config.cadence, *(every if config.cadence == "periodic" else ())),
         max_turns=config.max_turns,
         limit_tokens=_token_limit(config),
@@ -253,7 +254,13 @@ async def stored(setup: Setup, session: str) -> Stored:
 
 
 async def open_session(
-    setup: Setup, session: str, tell: Listener = nobody, tools: Sequence[Tool] = (), **also: Any
+    setup: Setup,
+    session: str,
+    *,
+    tell: Listener = nobody,
+    tools: Sequence[Tool] = (),
+    results: Results = nothing_yet,
+    held: HeldLog | None = None,
 ) -> Agent:
     """The agent, recovered. If that fails no connection stays open: its thread would outlive us."""
     opened: list[aiosqlite.Connection] = []
@@ -270,13 +277,15 @@ async def open_session(
             session=session,
             provider=setup.provider,
             toolbox=notes.tools(*tools),
-            new_id=random_id,
-            sleep=setup.provider.sleep,
-            tell=tell,
-            registry=HookRegistry(time_limit=lambda: asyncio.timeout(limit)),
+            runtime=Runtime(
+                new_id=random_id,
+                sleep=setup.provider.sleep,
+                tell=tell,
+                results=results,
+                hooks=HookRegistry(time_limit=lambda: asyncio.timeout(limit)),
+            ),
             options=agent_options(setup.config),
-            agent_id=setup.config.agent_id,
-            **also,
+            held=held,
         )
         notes.directory = await agent.scratchpad()
     except BaseException:

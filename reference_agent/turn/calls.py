@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any
 
 from reference_agent.logs.structured import get_logger
@@ -21,12 +21,10 @@ from reference_agent.store.backlog import Backlog, NotDurable
 from reference_agent.store.protocol import SessionStore
 from reference_agent.store.records import CallStatus, RecordedCall
 from reference_agent.turn import hooks
-from reference_agent.turn.hooks import HookRegistry
+from reference_agent.turn.runtime import Runtime
 from reference_agent.turn.tools import Tool, Toolbox, Verify
 
 log = get_logger(__name__)
-Listener = Callable[[str, dict[str, Any]], None]
-Results = Callable[[str], str | None]  # call id -> what somebody outside has brought for it
 
 UNKNOWN_OUTCOME = (
     "error: outcome unknown: the call was interrupted and cannot be verified; it was not repeated"
@@ -43,11 +41,6 @@ class Waits(Exception):
         self.deadline = tool.deadline
 
 
-def nothing_yet(_call_id: str) -> str | None:
-    """Results from outside, when there is nobody to bring any."""
-    return None
-
-
 class Outcome:
     """What came of a call: what the model is told, and whether that is an error."""
 
@@ -60,23 +53,21 @@ class ToolRunner:
     def __init__(
         self,
         *,
+        session: str,
         store: SessionStore,
         backlog: Backlog,
         toolbox: Toolbox,
-        registry: HookRegistry,
-        session: str,
-        tell: Listener,
+        runtime: Runtime,
         deadline: float | None = None,
-        results: Results = nothing_yet,
     ) -> None:
         self.cancelled: str | None = None  # why nobody waits any more for results from outside
-        self._results = results
+        self._results = runtime.results
         self._store = store
         self._backlog = backlog
         self._toolbox = toolbox
-        self._hooks = registry
+        self._hooks = runtime.hooks
         self._session = session
-        self._tell = tell
+        self._tell = runtime.tell
         self._deadline = deadline
         self.heard: list[hooks.LoopDecision] = []  # what hooks said after a tool, for the agent
         self._busy: dict[str, asyncio.Lock] = {}  # calls that are the same wait for each other

@@ -26,6 +26,7 @@ from reference_agent.store.registry import DEFAULT
 from reference_agent.turn.agent import Agent
 from reference_agent.turn.hooks import HookRegistry
 from reference_agent.turn.options import Options
+from reference_agent.turn.runtime import Runtime
 from reference_agent.turn.tools import Tool, Toolbox
 
 SESSION = "s"
@@ -94,10 +95,12 @@ class Home:
             session=self.session,
             provider=Watched(self, fickle),
             toolbox=Toolbox(self.tools),
-            new_id=ids_from(f"{self.session}/{self.lives}"),
-            clock=lambda: self.now,
-            tell=self._tell,
-            registry=self.registry,
+            runtime=Runtime(
+                new_id=ids_from(f"{self.session}/{self.lives}"),
+                clock=lambda: self.now,
+                tell=self._tell,
+                hooks=self.registry or HookRegistry(),
+            ),
             options=self.options,
         )
         if find(self.store).in_log:

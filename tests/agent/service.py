@@ -14,7 +14,8 @@ from reference_agent.store.event_log import read_log
 from reference_agent.store.kinds import Location
 from reference_agent.store.registry import DEFAULT
 from reference_agent.terminal.notes import ASK, Notes, NoteTaker
-from reference_agent.turn.agent import Agent
+from reference_agent.turn.agent import Agent, HeldLog
+from reference_agent.turn.runtime import Runtime
 from tests.agent.sessions.helpers import START
 
 ENDS = ("run.completed", "run.failed", "run.cancelled", "run.interrupted")
@@ -73,13 +74,10 @@ class Service:
             session=record.session,
             provider=self.model,
             toolbox=notes.tools(ASK),
-            new_id=self.new_id,
-            clock=self.clock,
-            tell=tell,
-            events=record.log,
-            boot=self.boot_id,
-            results=results,
-            sleep=self._sleep,
+            runtime=Runtime(
+                new_id=self.new_id, clock=self.clock, sleep=self._sleep, tell=tell, results=results
+            ),
+            held=HeldLog(record.log, self.boot_id),
         )
         notes.directory = await agent.scratchpad()
         return agent

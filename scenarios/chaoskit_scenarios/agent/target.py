@@ -45,6 +45,7 @@ from reference_agent.terminal.setup import agent_options
 from reference_agent.turn.agent import Agent
 from reference_agent.turn.hooks import AgentStart, Allow, Deny, HookRegistry, ModifyArgs, PreToolUse
 from reference_agent.turn.options import Options
+from reference_agent.turn.runtime import Runtime
 from reference_agent.turn.tools import Args, Tool, Toolbox
 
 SESSION = "session"
@@ -90,11 +91,13 @@ async def open_agent(life: Life) -> Agent:
         session=SESSION,
         provider=WatchedProvider(life),
         toolbox=toolbox(life),
-        new_id=ids_from(f"{life.seed}/{life.number}"),
-        clock=life.now,
-        tell=lambda name, facts: life.ack(name, **facts),
+        runtime=Runtime(
+            new_id=ids_from(f"{life.seed}/{life.number}"),
+            clock=life.now,
+            tell=lambda name, facts: life.ack(name, **facts),
+            hooks=registry,
+        ),
         options=options,
-        registry=registry,
     )
     install_hooks(registry, agent, life.workload)
     return agent

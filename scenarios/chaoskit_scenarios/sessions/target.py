@@ -33,9 +33,8 @@ from reference_agent.service.coordinator import Coordinator
 from reference_agent.service.outcome import Outcome
 from reference_agent.sessions.record import SessionRecord
 from reference_agent.sessions.tokens import TokenRefused, TokenService
-from reference_agent.turn.agent import Agent
-from reference_agent.turn.asking import Listener
-from reference_agent.turn.calls import Results
+from reference_agent.turn.agent import Agent, HeldLog
+from reference_agent.turn.runtime import Listener, Results, Runtime
 from reference_agent.turn.tools import Tool
 
 APPROVE = Tool(
@@ -79,13 +78,9 @@ class Services:
             session=record.session,
             provider=WatchedProvider(self.life),
             toolbox=toolbox(self.life, APPROVE),
-            new_id=self.new_id,
-            clock=self.clock,
-            tell=tell,
+            runtime=Runtime(new_id=self.new_id, clock=self.clock, tell=tell, results=results),
             options=chosen(self.life),
-            events=record.log,
-            boot=self.boot,
-            results=results,
+            held=HeldLog(record.log, self.boot),
         )
 
     def _tokens(self, record: SessionRecord) -> TokenService:

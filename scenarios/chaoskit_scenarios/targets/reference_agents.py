@@ -7,7 +7,7 @@ that was interrupted is an open question to the user, and is never sent blindly 
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from reference_agent.providers.base import Answer, TextDelta, ToolSpec, Usage
 from reference_agent.store.kinds import Location
 from reference_agent.turn.agent import Agent
 from reference_agent.turn.calls import Waits
+from reference_agent.turn.runtime import Results, Runtime, nothing_yet
 from reference_agent.turn.tools import Args, Tool, Toolbox
 
 GUARANTEES = "reference_agent/__init__.py"
@@ -74,12 +75,7 @@ class Sqlite:
             await agent.close()
 
     async def _open(
-        self,
-        directory: str,
-        world: Any,
-        *,
-        gate: bool = False,
-        results: Callable[[str], str | None] = lambda _call: None,
+        self, directory: str, world: Any, *, gate: bool = False, results: Results = nothing_yet
     ) -> Agent:
         def tell(name: str, facts: dict[str, Any]) -> None:
             if name == "surfaced":
@@ -90,9 +86,9 @@ class Sqlite:
             session="session",
             provider=Scripted(world, gate),
             toolbox=tools(world),
-            new_id=lambda kind: f"{kind}_{uuid.uuid4().hex[:12]}",
-            tell=tell,
-            results=results,
+            runtime=Runtime(
+                new_id=lambda kind: f"{kind}_{uuid.uuid4().hex[:12]}", tell=tell, results=results
+            ),
         )
 
 
