@@ -11,9 +11,9 @@ import msgspec
 from reference_agent.daemon.records import AnyChange
 from reference_agent.daemon.state import State
 from reference_agent.ids import Clock
+from reference_agent.references import load
 from reference_agent.store.kinds import Location, find
 from reference_agent.store.lock import SessionLock
-from reference_agent.store.registry import load
 
 
 class DaemonStore(Protocol):

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from importlib import import_module
-from operator import attrgetter
 from typing import Any
+
+from reference_agent.references import closest, load
 
 
 class UnknownName(ValueError):
@@ -44,22 +44,16 @@ class Registry:
         return load(self.reference(name))
 
 
-def load(reference: str) -> Any:
-    """What "module:attribute" refers to."""
-    module, _, attribute = reference.partition(":")
-    return attrgetter(attribute)(import_module(module))
-
-
 def unknown(what: str, name: str, known: tuple[str, ...]) -> str:
     """`no store 'sqlit': did you mean 'sqlite'? (there are: sqlite, files)`"""
-    close = import_module("difflib").get_close_matches(name, known, 1)
-    guess = f": did you mean {close[0]!r}?" if close else ""
+    close = closest(name, known)
+    guess = f": did you mean {close!r}?" if close else ""
     return f"no {what} {name!r}{guess} (there are: {', '.join(known)})"
 
 
 @cache
 def _entry_points(group: str) -> dict[str, str]:
-    found = import_module("importlib.metadata").entry_points(group=group)
+    found = load("importlib.metadata:entry_points")(group=group)
     return {entry.name: entry.value for entry in found}
 
 

@@ -27,6 +27,8 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
+from importlib import import_module
+from io import TextIOWrapper
 from typing import Any, NoReturn, TypeVar
 
 from reference_agent.ids import random_id
@@ -236,7 +238,8 @@ async def _closed(agent: Agent) -> str | None:
 def run(options: Namespace) -> int:
     """One command; the answer is the exit code."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr] # bytes from anywhere
+        assert isinstance(stream, TextIOWrapper)
+        stream.reconfigure(errors="replace")  # bytes from anywhere
     commands = {"chat": _chat, "sessions": _sessions, "show": _show, "say": _say}
     try:
         with ExitStack() as stack:
@@ -259,7 +262,7 @@ def run(options: Namespace) -> int:
 
 def _chat(setup: Setup, options: Namespace, runner: asyncio.Runner) -> None:
     if sys.stdin.isatty():
-        import readline  # noqa: F401, PLC0415 - line editing, for those who have a keyboard
+        import_module("readline")  # line editing, for those who have a keyboard
     chat = Chat(setup, runner)
     try:
         chat.begin(options.resume)

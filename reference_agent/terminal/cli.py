@@ -18,8 +18,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+from reference_agent.references import load
 from reference_agent.store.registry import DEFAULT, STORES, UnknownName, name_in
 
 HELP = ("-h", "--help")
@@ -41,13 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _obey(options: argparse.Namespace) -> int:
-    if options.command == "serve":
-        from reference_agent.service import serve  # noqa: PLC0415 - see above: after the arguments are known
-
-        return serve.run(options)
-    from reference_agent.terminal import chat  # noqa: PLC0415
-
-    return chat.run(options)
+    module = "service.serve" if options.command == "serve" else "terminal.chat"
+    run: Callable[[argparse.Namespace], int] = load(f"reference_agent.{module}:run")
+    return run(options)
 
 
 def _parser() -> argparse.ArgumentParser:

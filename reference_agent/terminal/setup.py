@@ -7,8 +7,9 @@ import os
 import shlex
 import sqlite3
 from argparse import Namespace
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -94,7 +95,8 @@ class Interruptible:
                 async for item in stream:
                     yield item
             finally:
-                await stream.aclose()  # type: ignore[attr-defined] # every provider's is a generator
+                if isinstance(stream, AsyncGenerator):
+                    await stream.aclose()
 
     @contextmanager
     def _stoppable(self) -> Iterator[None]:
@@ -199,21 +201,21 @@ def _provider(config: settings.Config) -> Provider:
     if config.model == settings.Config().model:
         raise Problem("--url needs --model: which model to ask for", WRONG_USE)
     try:
-        import httpx2  # noqa: F401, PLC0415 - only who talks over HTTP pays for it
-
-        from reference_agent.providers.openai_http import OpenAIProvider, Timeouts  # noqa: PLC0415
+        import_module("httpx2")  # which the provider imports when it is first asked
+        http = import_module("reference_agent.providers.openai_http")
     except ImportError as error:
         raise Problem(f"--url needs a package that is not installed: {error.name}") from None
     silence = config.model_timeout_seconds
     try:
-        return OpenAIProvider(
+        provider: Provider = http.OpenAIProvider(
             base_url=config.provider_url,
             model=config.model,
             api_key=os.environ.get(config.provider_key_variable) or None,
-            timeouts=Timeouts(silence=silence) if silence else Timeouts(),
+            timeouts=http.Timeouts(silence=silence) if silence else http.Timeouts(),
         )
     except ValueError as error:
         raise Problem(f"--url: {error}", WRONG_USE) from None
+    return provider
 
 
 def log_to(stack: ExitStack, path: str | None, config: settings.Config) -> None:

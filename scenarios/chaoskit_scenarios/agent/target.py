@@ -215,7 +215,7 @@ def as_told(message: Message) -> str:
 
 
 def toolbox(life: Life, *more: Tool) -> Toolbox:
-    async def lookup(args: Args, key: str) -> str:  # noqa: ARG001 - the signature of every tool
+    async def lookup(args: Args, _key: str) -> str:
         return f"{args['customer']} is a customer"
 
     async def pay(args: Args, key: str) -> str:
@@ -224,21 +224,21 @@ def toolbox(life: Life, *more: Tool) -> Toolbox:
     async def mail(args: Args, key: str) -> str:
         return f"sent, {life.call('mail', 'send', key=key, **args)['receipt']}"
 
-    async def was_mailed(args: Args, key: str) -> str | None:  # noqa: ARG001
+    async def was_mailed(_args: Args, key: str) -> str | None:
         found = life.call("mail", "happened", key=key)
         return f"sent, {found['receipt']}" if found else None
 
-    async def post(args: Args, key: str) -> str:  # noqa: ARG001 - the board knows no keys
+    async def post(args: Args, _key: str) -> str:  # the board knows no keys
         return f"posted, {life.call('board', 'post', **args)['receipt']}"
 
-    async def fail(args: Args, key: str) -> str:  # noqa: ARG001
+    async def fail(args: Args, _key: str) -> str:
         raise ValueError(args["reason"])
 
-    async def hang(args: Args, key: str) -> str:  # noqa: ARG001
+    async def hang(_args: Args, _key: str) -> str:
         await asyncio.Event().wait()
         return "never"
 
-    async def big(args: Args, key: str) -> str:  # noqa: ARG001
+    async def big(args: Args, _key: str) -> str:
         return "x" * int(args["size"])
 
     return Toolbox(

@@ -108,13 +108,7 @@ class Scripted:
         self._world = world
         self._gate = gate
 
-    async def complete(
-        self,
-        conversation: Sequence[Message],
-        *,
-        system: str,  # noqa: ARG002 - the Provider's signature
-        tools: Sequence[ToolSpec],  # noqa: ARG002
-    ) -> Answer:
+    async def complete(self, conversation: Sequence[Message], **_also: object) -> Answer:
         if self._gate and not any(message.role == "assistant" for message in conversation):
             return Answer(Message("assistant", "", calls=(APPROVAL,)), Usage(1, 1))
         mine = [m for m in conversation if APPROVAL not in m.calls and m.call_id != APPROVAL.id]
@@ -136,7 +130,7 @@ def tools(world: Any) -> Toolbox:
     async def pay(args: Args, key: str) -> str:
         return str(world.act("payments", "pay", key=key, **args))
 
-    async def mail(args: Args, key: str) -> str:  # noqa: ARG001 - mail knows no keys
+    async def mail(args: Args, _key: str) -> str:  # mail knows no keys
         return str(world.act("mail", "send", **args))
 
     return Toolbox(

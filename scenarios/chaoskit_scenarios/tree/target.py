@@ -89,15 +89,15 @@ class Client:
 
     async def _ask(self, **told: Any) -> None:
         await self._question(**told)
-        await self._reply(told["id"])
+        await self._reply(id=told["id"])
 
     async def _question(self, **told: Any) -> None:
         await self._send(asks=True, **told)
 
-    async def _reply(self, id: str) -> None:  # noqa: A002 - the name in the workload
+    async def _reply(self, **told: str) -> None:
         with suppress(NotAnswered):
-            said = await self._daemon.reply_to(id)
-            self._life.ack("replied", id=id, said=said)
+            said = await self._daemon.reply_to(told["id"])
+            self._life.ack("replied", id=told["id"], said=said)
 
     async def _suspend(self, agent: str) -> None:
         await self._daemon.suspend(agent)
