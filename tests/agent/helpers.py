@@ -18,6 +18,7 @@ from chaoskit_scenarios.readers import read_session
 from reference_agent import points
 from reference_agent.ids import ids_from
 from reference_agent.messages import Message, unanswered
+from reference_agent.providers import TextDelta, ToolSpec
 from reference_agent.providers.base import Answer
 from reference_agent.providers.scripted import ScriptedProvider
 from reference_agent.store.event_log import EventLog
@@ -252,3 +253,74 @@ class Points:
         if when == "after":
             self.seen.append(name)
         self.at(name, when)
+
+
+# --- a life in a line
+
+TWO_TURNS = entry([step("act", n=1), step("act", n=2)], [step("act", n=3)])
+TURNS = entry(*([step("act", n=n)] for n in range(1, 6)))  # and the answer is turn 6
+
+
+def say(home, *requests: str):
+    """One life that asks for each of these in turn; its answers, or None where it died."""
+
+    async def main():
+        async with home.life() as agent:
+            answers = [await agent.say("go", request_id=request) for request in requests or ("r",)]
+        return None if home.dead else answers
+
+    return play(main())
+
+
+def on(kind, handler, **options) -> HookRegistry:
+    registry = HookRegistry()
+    registry.register(kind, handler, **options)
+    return registry
+
+
+def events(home) -> list[dict]:
+    log = EventLog(home.path / f"{home.session}.messages.jsonl", lambda: 0.0)
+    log.close()
+    return log.events
+
+
+# --- providers
+
+MODES = ["complete", "stream"]
+HELLO = [Message("user", "hello")]
+SCRIPT = [
+    {
+        "steps": [
+            [
+                {
+                    "tool": "pay",
+                    "args": {"to": "Zoë", "cents": 5, "more": [{"a": 1, "b": None}]},
+                    "noise": "memo",
+                },
+                {"tool": "look", "args": {}},
+            ]
+        ],
+        "answer": "Paid.",
+    }
+]
+PAY = ToolSpec("pay", "Pays.", {"type": "object", "properties": {"cents": {"type": "integer"}}})
+
+
+async def asked(provider, mode, conversation=HELLO, *, system="", tools=()):
+    """The answer, by either way of asking; a stream's deltas must add up to it (M2)."""
+    if mode == "complete":
+        return await provider.complete(conversation, system=system, tools=tools)
+    items = [item async for item in provider.stream(conversation, system=system, tools=tools)]
+    assert all(isinstance(item, TextDelta) for item in items[:-1])
+    assert "".join(item.text for item in items[:-1]) == items[-1].message.content
+    return items[-1]
+
+
+def ask(provider, mode="complete", *args, **options):
+    return asyncio.run(asked(provider, mode, *args, **options))
+
+
+def after(decision):
+    """The conversation when the tools have done what was decided."""
+    results = [Message("tool", f"did {c.name}", call_id=c.id, tool=c.name) for c in decision.calls]
+    return [*HELLO, decision, *results]

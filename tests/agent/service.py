@@ -5,17 +5,20 @@ import asyncio
 import errno
 from collections import Counter
 
+import pytest
 from chaoskit_scenarios import inloop
 
 from reference_agent.ids import ids_from
 from reference_agent.recovery.manager import RecoveryManager
 from reference_agent.service.coordinator import Coordinator
+from reference_agent.sessions.tokens import TokenRefused
 from reference_agent.store.event_log import read_log
 from reference_agent.store.kinds import Location
 from reference_agent.store.registry import DEFAULT
 from reference_agent.terminal.notes import ASK, Notes, NoteTaker
 from reference_agent.turn.agent import Agent, HeldLog
 from reference_agent.turn.runtime import Runtime
+from tests.agent.helpers import play
 from tests.agent.sessions.helpers import START
 
 ENDS = ("run.completed", "run.failed", "run.cancelled", "run.interrupted")
@@ -133,3 +136,41 @@ class Disk:
 
     def take(self):
         self._points.at = lambda _name, _when: None
+
+
+NOTED = "I have written that down (note {})."
+
+
+def played(service, main):
+    """A coroutine with the coordinator of the first boot; whatever is open is closed afterwards."""
+
+    async def whole():
+        await service.boot()
+        try:
+            await main(service.coordinator)
+        finally:
+            await service.coordinator.close()
+
+    play(whole())
+
+
+async def refused(code, awaitable):
+    with pytest.raises(TokenRefused) as caught:
+        await awaitable
+    assert caught.value.code == code
+
+
+async def waits(service, request="q", question="may I?"):
+    """A request that waits, and its token."""
+    outcome = await service.say(f"ask {question}", request)
+    assert (outcome.request_id, outcome.state) == (request, "waiting")
+    assert outcome.token
+    return outcome.token
+
+
+async def thinks(service, request="t", content="think"):
+    """A request that is in progress until `service.model.go_on` is set."""
+    outcome = await service.coordinator.post("s", content, request)
+    assert outcome.state == "running"
+    await service.model.thinking.wait()
+    return outcome

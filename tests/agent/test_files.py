@@ -13,7 +13,7 @@ from reference_agent.store.kinds import Location, WrongStore, find
 from reference_agent.store.registry import STORES
 from reference_agent.turn.tools import Tool
 from tests.agent.helpers import Home, Points, entry, play, step
-from tests.agent.test_store import Place
+from tests.agent.stores import Place
 
 pytestmark = pytest.mark.requirement("O1")
 
