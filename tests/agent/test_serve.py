@@ -28,16 +28,15 @@ async def slow(self, conversation, **how):
 notes.NoteTaker.complete = slow
 sys.exit(cli.main())
 """
-# A sweep at boot that takes as long as it takes: until a file is there.
+# A sweep at boot that takes as long as it takes: until its input is closed.
 SLOW_BOOT = """
-import pathlib, sys, time
+import sys
 from reference_agent.terminal import cli
 from reference_agent.recovery.manager import RecoveryManager
 sweep = RecoveryManager.sweep
 def slow(self, record):
     print("sweeping", flush=True)
-    while not pathlib.Path(sys.argv[-1] + "/go").exists():
-        time.sleep(0.01)
+    sys.stdin.read()
     return sweep(self, record)
 RecoveryManager.sweep = slow
 sys.exit(cli.main())
@@ -123,13 +122,14 @@ def test_it_listens_only_after_the_boot_sweep(state):
         server.kill()
     port = free_port()
     command = [sys.executable, "-c", SLOW_BOOT, "serve", "--port", str(port), "--state", str(state)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=without_proxies())
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process = subprocess.Popen(command, **pipes, text=True, env=without_proxies())
     with process:
         try:
             assert process.stdout.readline() == "sweeping\n"
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", port))
-            (state / "go").touch()
+            process.stdin.close()
             assert f"127.0.0.1:{port}" in process.stdout.readline()
             socket.create_connection(("127.0.0.1", port)).close()  # at once
         finally:

@@ -91,9 +91,10 @@ def connected(client):
 
 
 async def until(holds):
+    """Step by step: server and client are in this loop, and neither has an event for what is waited for."""
     async with asyncio.timeout(LIMIT):
-        while not holds():  # noqa: ASYNC110 - of somebody who has no event for it
-            await asyncio.sleep(0.01)
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0)
 
 
 def raw(method, path, body=b""):
