@@ -30,7 +30,7 @@ PAUSE = 0.05  # seconds before the second try, doubled each time
 
 
 class NotDurable(Exception):
-    """Something that had to be durable before going on could not be made so."""
+    """What has to be durable before going on, or before it is claimed, could not be made so."""
 
 
 def nothing() -> None:

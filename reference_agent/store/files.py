@@ -187,14 +187,8 @@ class FilesStore:
     async def call(self, call_id: str) -> RecordedCall | None:
         return copy.deepcopy(self._fold.calls.get(call_id))
 
-    async def completed_call(self, key: str) -> RecordedCall | None:
-        return next(iter(self._calls("completed", key=key)), None)
-
     async def decided_call(self, key: str) -> RecordedCall | None:
         return next(iter(self._calls("completed", "unknown", key=key)), None)
-
-    async def pending_calls(self) -> list[RecordedCall]:
-        return self._calls("issued")
 
     async def open_questions(self) -> list[RecordedCall]:
         return self._calls("unknown")

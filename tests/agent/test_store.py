@@ -89,11 +89,15 @@ CALL = ToolCall("c1", "pay", {"to": "\u2028 \x00 \U0001f600 \x85 \x1c", "n": [2*
 @pytest.mark.requirement("H2", "O1")
 @BOTH
 def test_a_call_goes_from_issued_to_its_end_and_is_found_by_id_and_key(kind):
+    async def still_issued(store):
+        calls = [await store.call(name) for name in ("c1", "c2", "c3", "c4")]
+        return [call.call_id for call in calls if call and call.status == "issued"]
+
     async def write(store):
         await store.issue_call(CALL, "k")
         await store.issue_call(ToolCall("c2", "post", {}), "k2")
         await store.issue_call(ToolCall("c3", "post", {}), "k3")
-        issued = [call.call_id for call in await store.pending_calls()]
+        issued = await still_issued(store)
         await store.finish_call("c1", "completed", "a\u2028b\x00")
         await store.finish_call("c2", "unknown", "?")
         await store.record_reading(ToolCall("c4", "look", {}), "k4", "failed", "no")
@@ -103,11 +107,9 @@ def test_a_call_goes_from_issued_to_its_end_and_is_found_by_id_and_key(kind):
         return [
             await store.call("c1"),
             await store.decided_call("k"),
-            await store.completed_call("k"),
-            [call.call_id for call in await store.pending_calls()],
+            await still_issued(store),
             [call.call_id for call in await store.open_questions()],
             (await store.decided_call("k2")).status,
-            await store.completed_call("k2"),
             (await store.call("c4")).status,
             await store.call("c9"),
         ]
@@ -115,7 +117,7 @@ def test_a_call_goes_from_issued_to_its_end_and_is_found_by_id_and_key(kind):
     issued, found = written_and_read(kind, write, read)
     done = RecordedCall("c1", "pay", CALL.args, "k", "completed", "a\u2028b\x00")
     assert issued == ["c1", "c2", "c3"]
-    assert found == [done, done, done, ["c3"], ["c2"], "unknown", None, "failed", None]
+    assert found == [done, done, ["c3"], ["c2"], "unknown", "failed", None]
 
 
 @pytest.mark.requirement("O1")

@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from reference_agent.service.coordinator import Busy, NotDurable
+from reference_agent.service.coordinator import Busy
 from reference_agent.sessions.record import UnknownSession
+from reference_agent.store.backlog import NotDurable
 from tests.agent.service import NOTED, played, thinks
 
 pytestmark = pytest.mark.requirement("O6")
