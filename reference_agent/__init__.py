@@ -36,11 +36,11 @@ Where things are, from whoever asks to the disk:
     terminal/                       service/
     chat, say, serve: the           Coordinator: runs that wait, resume and are cancelled;
     command line and its settings   http_api: the same over HTTP
-          |                               |                        daemon/
-          +---------------+---------------+                        many agents in one process, in a
-                          v                                        tree, with mailboxes; its own state
-    turn/    Agent: one session, open. ModelCaller asks ---> providers/      on the same kinds of store
-             the model, ToolRunner runs the tools,           scripted, or OpenAI-compatible HTTP
+          |                               |
+          +---------------+---------------+
+                          v
+    turn/    Agent: one session, open. ModelCaller asks ---> providers/: a script,
+             the model, ToolRunner runs the tools,           or OpenAI-compatible HTTP
              HookRegistry and Cadence have a say;
              Runtime is what the process around it provides
                           |
@@ -55,6 +55,7 @@ Where things are, from whoever asks to the disk:
 
     recovery/  what a restart does: incomplete turns are rolled back (rollback, for turn/), interrupted
                runs are recorded once (manager, for service/)
+    daemon/    many agents in one process, in a tree, with mailboxes; its own state, on the same stores
     logs/      structured logs for operators; no part of the state
 
 `messages` and `ids` are the plain data that all of them share. Every place where durable state changes
