@@ -33,8 +33,9 @@ from reference_agent.daemon.records import (
 )
 from reference_agent.daemon.stores import DaemonStore, opened_store
 from reference_agent.ids import ids_from
+from reference_agent.store.kinds import Location
+from reference_agent.store.registry import STORES
 
-STORES = ("sqlite", "files")
 WAVE = 2  # messages for each agent before they are waited for: what waits takes memory, too
 
 
@@ -65,8 +66,8 @@ def daemon_on(store: DaemonStore) -> Daemon:
     return Daemon(store, {"echo": Echo()}, new_id=ids_from("bench"))
 
 
-async def traffic(directory: Path, store: Any, agents: int, messages: int) -> dict[str, float]:
-    async with opened_store(directory, store, clock=time.time) as opened:
+async def traffic(directory: Path, store: str, agents: int, messages: int) -> dict[str, float]:
+    async with opened_store(Location(directory, store), clock=time.time) as opened:
         daemon = daemon_on(opened)
         names = [f"a{n}" for n in range(agents)]
         for n, name in enumerate(names):
@@ -84,9 +85,9 @@ async def traffic(directory: Path, store: Any, agents: int, messages: int) -> di
     return {"per_second": messages / took, "seconds": took}
 
 
-async def recovery(directory: Path, store: Any, sent: int, undelivered: int) -> dict[str, float]:
+async def recovery(directory: Path, store: str, sent: int, undelivered: int) -> dict[str, float]:
     """CPU time, the least of ten; nobody is resumed, so that each finds the same."""
-    async with opened_store(directory, store, clock=time.time) as opened:
+    async with opened_store(Location(directory, store), clock=time.time) as opened:
         await opened.write(Recorded(AgentRecord("a", "echo", "m", "SUSPENDED", "0")))
         await opened.write(Linked("a", None))
         for n in range(sent):
@@ -96,7 +97,7 @@ async def recovery(directory: Path, store: Any, sent: int, undelivered: int) -> 
     taken = []
     for _ in range(10):
         started = time.process_time()
-        async with opened_store(directory, store, clock=time.time) as opened:
+        async with opened_store(Location(directory, store), clock=time.time) as opened:
             daemon = daemon_on(opened)
             await daemon.recover()
             taken.append(time.process_time() - started)
@@ -118,7 +119,7 @@ def daemon_cost() -> dict[str, object]:
 def _compare_traffic() -> dict[str, object]:
     print("\n1,000 agents in one daemon: messages handled\n  goal: memory does not grow with them")
     rows = {}
-    for store in STORES:
+    for store in STORES.names():
         for messages in (10_000, 100_000):
             found = rows[f"{store}, {messages:,}"] = measured("traffic", store, 1000, messages)
             print(
@@ -132,7 +133,7 @@ def _compare_recoveries() -> dict[str, object]:
     goal = "grows with what is undelivered, not with what was ever sent"
     print(f"\nopening and recovering\n  goal: {goal}")
     rows = {}
-    for store in STORES:
+    for store in STORES.names():
         for sent, undelivered in ((10_000, 1000), (100_000, 1000), (100_000, 2000)):
             name = f"{store}, {undelivered:,} undelivered of {sent:,}"
             found = rows[name] = measured("recovery", store, sent, undelivered)

@@ -31,23 +31,33 @@ Why G3 to G5 are enough for a model that never answers the same way twice:
 Rolling back removes messages, never the journal: what has had no effect is thrown away, what may have
 had one is carried on.
 
-Who does what:
+Where things are, from whoever asks to the disk:
 
-    Agent (agent, asking) -- asks --> Provider (providers)  ToolRunner (calls) -- runs --> Tool (tools)
-      |    |                                                    |
-      |    +--> HookRegistry (hooks), Cadence (cadence)         |
-      |   Recovery (recovery)                                   |
-      v        v                                                v
-    Backlog (backlog): writes in their order, those that failed first of all
-      |
-      +--> SessionStore (store): sessions, messages, token_usage, errors, checkpoints, plans;
-      |    the journal: requests, runs, decisions, tool_calls; in SQLite, or as lines of the log
-      +--> EventLog (log): one JSON line per event
-             |
-             +--> sessions: snapshot, resume tokens, status and interruptions, all read from these lines
-                      ^
-    Coordinator (coordinator), behind HTTP (http_api, serve), or Chat (chat): who has an agent work
+    terminal/                       service/
+    chat, say, serve: the           Coordinator: runs that wait, resume and are cancelled;
+    command line and its settings   http_api: the same over HTTP
+          |                               |
+          +---------------+---------------+
+                          v
+    turn/    Agent: one session, open. ModelCaller asks ---> providers/: a script,
+             the model, ToolRunner runs the tools,           or OpenAI-compatible HTTP
+             HookRegistry and Cadence have a say;
+             Runtime is what the process around it provides
+                          |
+                          v
+    store/   Backlog: writes in their order, those that failed first of all
+               +--> SessionStore (protocol): conversation, checkpoints, and the journal of requests,
+               |    runs, decisions and calls; in SQLite, or as lines of the log (kinds, registry)
+               +--> EventLog (event_log): one JSON line per event
+                          |
+                          v
+    sessions/  what the lines of the log add up to: snapshot, resume tokens, status
 
-Every place where durable state changes announces itself (`points`), so that a harness can crash
-there. Nothing here knows of one.
+    recovery/  what a restart does: incomplete turns are rolled back (rollback, for turn/), interrupted
+               runs are recorded once (manager, for service/)
+    daemon/    many agents in one process, in a tree, with mailboxes; its own state, on the same stores
+    logs/      structured logs for operators; no part of the state
+
+`messages` and `ids` are the plain data that all of them share. Every place where durable state changes
+announces itself (`points`), so that a harness can crash there. Nothing here knows of one.
 """

@@ -7,9 +7,10 @@ import re
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 Clock = Callable[[], float]  # seconds since the epoch
+Sleep = Callable[[float], Awaitable[None]]  # seconds
 NewId = Callable[[str], str]  # kind -> an id that was never given before
 
 system_clock: Clock = time.time

@@ -1,6 +1,6 @@
 """The misbehaving model server: what it keeps (W1 to W3), and what an independent client makes of it.
 
-The openai SDK is the independent client: our own provider, tested in agent/test_providers.py, could
+The openai SDK is the independent client: our own provider, tested in agent/test_openai_http.py, could
 share a misunderstanding with our own server.
 """
 

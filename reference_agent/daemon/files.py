@@ -19,6 +19,7 @@ import msgspec
 
 from reference_agent.daemon.records import AnyChange, Snapshot, point_of
 from reference_agent.daemon.state import State
+from reference_agent.daemon.stores import DaemonOpening
 from reference_agent.ids import Clock
 from reference_agent.store.event_log import DamagedLog, EventLog, read_log
 
@@ -68,6 +69,10 @@ class FilesDaemonStore:
     def _open(self, number: int) -> EventLog:
         path = segment_path(self._directory, number)
         return EventLog(path, self._clock, judge=lambda events: folded(events, path))
+
+
+async def open_store(opening: DaemonOpening) -> FilesDaemonStore:
+    return FilesDaemonStore(opening.location.directory, opening.clock, opening.segment or SEGMENT)
 
 
 def segments(directory: Path) -> list[int]:

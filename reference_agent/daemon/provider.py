@@ -24,9 +24,9 @@ class ProviderSession(Protocol):
 
 
 class Provider(Protocol):
-    async def create(self, agent_id: str, model: str) -> ProviderSession: ...
+    async def create(self, agent_id: str, model: str, /) -> ProviderSession: ...
 
-    async def restore(self, agent_id: str, model: str, blob: str) -> ProviderSession: ...
+    async def restore(self, agent_id: str, model: str, blob: str, /) -> ProviderSession: ...
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -76,10 +76,10 @@ class ScriptedProvider:
         self._seed = seed
         self._slowest = slowest
 
-    async def create(self, agent_id: str, model: str) -> ScriptedSession:  # noqa: ARG002
+    async def create(self, agent_id: str, _model: str) -> ScriptedSession:
         return await self._started(History(agent_id))
 
-    async def restore(self, agent_id: str, model: str, blob: str) -> ScriptedSession:  # noqa: ARG002
+    async def restore(self, _agent_id: str, _model: str, blob: str) -> ScriptedSession:
         history = msgspec.json.decode(blob, type=History)
         return await self._started(history)
 

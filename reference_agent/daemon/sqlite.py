@@ -16,9 +16,11 @@ import msgspec
 from reference_agent.daemon import records
 from reference_agent.daemon.records import AgentRecord, AnyChange, Message
 from reference_agent.daemon.state import REMEMBERED, State
+from reference_agent.daemon.stores import DaemonOpening
 from reference_agent.points import persisting
 from reference_agent.store.database import Connect, Database, NewerStore
 
+DATABASE = "daemon.db"
 VERSION = 1
 TABLES = """
 CREATE TABLE agents (
@@ -128,23 +130,29 @@ class SqliteDaemonStore:
             add(records.Enqueued(_read(row, Message)))
 
 
+async def open_store(opening: DaemonOpening) -> SqliteDaemonStore:
+    connect = opening.location.connect or aiosqlite.connect
+    return await SqliteDaemonStore.open(opening.location.directory / DATABASE, connect)
+
+
 def _read(row: Any, kind: type[T]) -> T:
     """Columns stand in the order of the fields; SQLite has no booleans."""
     return msgspec.convert(dict(zip(kind.__struct_fields__, row, strict=True)), kind, strict=False)
 
 
-def statement_of(change: AnyChange) -> tuple[Any, ...]:  # noqa: PLR0911 - one for each kind
+def statement_of(change: AnyChange) -> tuple[Any, ...]:
     """The statement, and what it binds."""
+    found: tuple[Any, ...]
     match change:
         case records.Recorded(record):
             row = msgspec.structs.astuple(record)
-            return "INSERT OR REPLACE INTO agents VALUES (?, ?, ?, ?, ?, ?, ?)", *row
+            found = "INSERT OR REPLACE INTO agents VALUES (?, ?, ?, ?, ?, ?, ?)", *row
         case records.Removed(agent):
-            return "DELETE FROM agents WHERE agent_id = ?", agent
+            found = "DELETE FROM agents WHERE agent_id = ?", agent
         case records.Linked(agent, parent):
-            return "INSERT INTO links (child, parent) VALUES (?, ?)", agent, parent
+            found = "INSERT INTO links (child, parent) VALUES (?, ?)", agent, parent
         case records.TurnSaved(agent, blob, message_id, reply):
-            return (
+            found = (
                 "UPDATE agents SET blob = ?, handled = ?, reply = ? WHERE agent_id = ?",
                 blob,
                 message_id,
@@ -152,20 +160,22 @@ def statement_of(change: AnyChange) -> tuple[Any, ...]:  # noqa: PLR0911 - one f
                 agent,
             )
         case records.Suspended(agent, blob):
-            return "UPDATE agents SET state = 'SUSPENDED', blob = ? WHERE agent_id = ?", blob, agent
+            found = "UPDATE agents SET state = 'SUSPENDED', blob = ? WHERE agent_id = ?", blob, agent
         case records.Resumed(agent):
-            return "UPDATE agents SET state = 'ACTIVE' WHERE agent_id = ?", agent
+            found = "UPDATE agents SET state = 'ACTIVE' WHERE agent_id = ?", agent
         case records.Stopped(agents):
             within = "agent_id IN (SELECT value FROM json_each(?))"
             named = msgspec.json.encode(agents).decode()
-            return f"UPDATE agents SET state = 'STOPPED' WHERE {within}", named
+            found = f"UPDATE agents SET state = 'STOPPED' WHERE {within}", named
         case records.Enqueued(message):
-            return (
+            found = (
                 f"INSERT INTO messages ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 *msgspec.structs.astuple(message),
             )
         case records.Tried(message_id, tries):
-            return "UPDATE messages SET tries = ? WHERE message_id = ?", tries, message_id
+            found = "UPDATE messages SET tries = ? WHERE message_id = ?", tries, message_id
         case records.Settled(message_id, outcome):
-            return SETTLE, outcome, message_id
-    raise AssertionError(f"{change} is not written here")  # what only snapshots have
+            found = SETTLE, outcome, message_id
+        case _:
+            raise AssertionError(f"{change} is not written here")  # what only snapshots have
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
@@ -26,33 +26,27 @@ class State:
     def knows(self, message_id: str) -> bool:
         return message_id in self.undelivered or message_id in self.settled
 
-    def add(self, change: AnyChange) -> None:  # noqa: PLR0912 - one case for each kind of change
+    def add(self, change: AnyChange) -> None:
         match change:
             case records.Snapshot(changes):  # nothing comes before it
-                for each in changes:
-                    self.add(each)
+                self._add_all(changes)
             case records.Recorded(record):
                 self.agents[record.agent_id] = record
             case records.Removed(agent):
                 self.agents.pop(agent, None)
             case records.Linked(agent, parent):
-                self.parents[agent] = parent
-                if parent is not None:
-                    self.children.setdefault(parent, []).append(agent)
+                self._link(agent, parent)
             case records.TurnSaved(agent, blob, message_id, reply):
                 known = self.agents[agent]
                 self.agents[agent] = replace(known, blob=blob, handled=message_id, reply=reply)
             case records.Suspended(agent, blob):
                 self.agents[agent] = replace(self.agents[agent], state="SUSPENDED", blob=blob)
             case records.Resumed(agent):
-                self._move(agent, "ACTIVE")
+                self._move("ACTIVE", agent)
             case records.Stopped(agents):
-                for agent in agents:
-                    self._move(agent, "STOPPED")
+                self._move("STOPPED", *agents)
             case records.Enqueued(message):
-                self._keep(message)
-                if message.wants_reply:
-                    self.asking[message.sender] += 1
+                self._enqueue(message)
             case records.Tried(message_id, tries):
                 self._keep(replace(self.undelivered[message_id], tries=tries))
             case records.Settled(message_id, outcome):
@@ -60,8 +54,23 @@ class State:
             case records.Remembered(message, outcome):
                 self.settled[message.message_id] = message, outcome
 
-    def _move(self, agent: str, state: AgentState) -> None:
-        self.agents[agent] = replace(self.agents[agent], state=state)
+    def _add_all(self, changes: Iterable[Simple]) -> None:
+        for each in changes:
+            self.add(each)
+
+    def _link(self, agent: str, parent: str | None) -> None:
+        self.parents[agent] = parent
+        if parent is not None:
+            self.children.setdefault(parent, []).append(agent)
+
+    def _move(self, state: AgentState, *agents: str) -> None:
+        for agent in agents:
+            self.agents[agent] = replace(self.agents[agent], state=state)
+
+    def _enqueue(self, message: Message) -> None:
+        self._keep(message)
+        if message.wants_reply:
+            self.asking[message.sender] += 1
 
     def _keep(self, message: Message) -> None:
         self.undelivered[message.message_id] = message

@@ -27,6 +27,7 @@ from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
@@ -151,10 +152,8 @@ class OpenAIProvider:
 
     def _opened_client(self) -> httpx2.AsyncClient:
         if self._client is None:
-            import httpx2  # noqa: PLC0415 - 50 ms that a process with another provider never pays
-
-            timeout = httpx2.Timeout(self._timeouts.silence, connect=self._timeouts.connect)
-            self._client = httpx2.AsyncClient(timeout=timeout, follow_redirects=False)
+            timeout = _httpx2().Timeout(self._timeouts.silence, connect=self._timeouts.connect)
+            self._client = _httpx2().AsyncClient(timeout=timeout, follow_redirects=False)
         return self._client
 
     async def _next(self, events: AsyncIterator[str], deadline: float) -> str:
@@ -168,17 +167,15 @@ class OpenAIProvider:
     @contextmanager
     def _translating(self) -> Iterator[None]:
         """Failures of the network and of what came over it, as ModelErrors without the key (P3)."""
-        import httpx2  # noqa: PLC0415 - in memory since the client was opened
-
         try:
             yield
         except ModelError as error:
             raise self._scrubbed(error) from None
-        except (httpx2.TimeoutException, TimeoutError) as error:
+        except (_httpx2().TimeoutException, TimeoutError) as error:
             raise self._no_answer(f"a time-out ({type(error).__name__})") from None
-        except (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError) as error:
+        except (_httpx2().UnsupportedProtocol, _httpx2().LocalProtocolError) as error:
             raise self._no_answer(_described(error), retryable=False) from None
-        except (httpx2.HTTPError, OSError) as error:
+        except (_httpx2().HTTPError, OSError) as error:
             raise self._no_answer(_described(error)) from None
 
     def _scrubbed(self, error: ModelError) -> ModelError:
@@ -252,6 +249,11 @@ class Secret:
         return text
 
 
+def _httpx2() -> Any:
+    """Imported by the first request: 50 ms that a process with another provider never pays."""
+    return import_module("httpx2")
+
+
 def _checked_url(url: str) -> str:
     """What a URL may hide in front of the host or behind the path, logs would show."""
     parts = urlsplit(url)
@@ -266,18 +268,14 @@ def _checked_url(url: str) -> str:
 
 
 async def _events(response: httpx2.Response) -> AsyncGenerator[str, None]:
-    import httpx2  # noqa: PLC0415
-
-    async for event in httpx2.EventSource(response):
+    async for event in _httpx2().EventSource(response):
         if event.data:
             yield event.data
 
 
 async def _read_to_the_end(events: AsyncIterator[str]) -> None:
     """The answer is whole; but only a body that was read to its end leaves a connection to reuse."""
-    import httpx2  # noqa: PLC0415
-
-    with suppress(httpx2.HTTPError, OSError):
+    with suppress(_httpx2().HTTPError, OSError):
         async with asyncio.timeout(POLITE_END):
             async for _ in events:
                 pass

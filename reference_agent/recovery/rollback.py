@@ -20,7 +20,7 @@ from typing import Any
 
 from reference_agent.messages import Message, unanswered
 from reference_agent.store.event_log import EventLog
-from reference_agent.store.kinds import SessionStore
+from reference_agent.store.protocol import SessionStore
 from reference_agent.store.records import Run, RunStatus, StoredCheckpoint
 
 ENDS = ("run.completed", "run.failed", "run.cancelled", "run.interrupted")

@@ -40,10 +40,10 @@ from reference_agent.sessions.projector import derive
 from reference_agent.sessions.record import SessionRecord, session_ids
 from reference_agent.sessions.times import stamp
 from reference_agent.sessions.tokens import TokenService
-from reference_agent.store.backlog import FAILURES
-from reference_agent.turn.agent import Agent, Cancelled, GaveUp, nobody
-from reference_agent.turn.asking import Listener
-from reference_agent.turn.calls import Results, Waits
+from reference_agent.store.backlog import FAILURES, NotDurable
+from reference_agent.turn.agent import Agent, Cancelled, GaveUp
+from reference_agent.turn.calls import Waits
+from reference_agent.turn.runtime import Listener, Results, nobody
 
 log = get_logger(__name__)
 OpenAgent = Callable[[SessionRecord, Results, Listener], Awaitable[Agent]]
@@ -57,10 +57,6 @@ class Busy(Exception):
 
 class NothingToDo(Exception):
     """There is no run to resume, continue or cancel."""
-
-
-class NotDurable(Exception):
-    """The disk refused: nothing is claimed."""
 
 
 class Stopping(Exception):

@@ -41,12 +41,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from reference_agent.ids import BadSessionId, NewId
 from reference_agent.logs.structured import get_logger
-from reference_agent.service.coordinator import Busy, Coordinator, NotDurable, NothingToDo, Stopping
+from reference_agent.service.coordinator import Busy, Coordinator, NothingToDo, Stopping
 from reference_agent.service.outcome import Outcome, View
 from reference_agent.sessions.artifacts import Damaged
 from reference_agent.sessions.record import UnknownSession
 from reference_agent.sessions.tokens import TokenRefused
-from reference_agent.store.backlog import FAILURES
+from reference_agent.store.backlog import FAILURES, NotDurable
 from reference_agent.store.database import CorruptStore, NewerStore
 from reference_agent.store.event_log import DamagedLog
 from reference_agent.store.kinds import WrongStore
@@ -77,7 +77,7 @@ class Resume(msgspec.Struct, forbid_unknown_fields=True):
     request_id: RequestId | None = None
 
 
-class Problem(Exception):
+class HttpProblem(Exception):
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
         self.status = status
@@ -167,7 +167,7 @@ class Api:
         request_id = request.path_params["request_id"]
         found = await self._told(request, name_in(request), request_id)
         if found is None:
-            raise Problem(
+            raise HttpProblem(
                 404,
                 "unknown_request",
                 f"nothing goes on for a request {request_id[:80]!r}, and it has no outcome:"
@@ -228,7 +228,7 @@ def last_seen(request: Request, newest: int) -> int:
     """Where a client goes on. One that comes for the first time gets the whole story."""
     given = request.headers.get("last-event-id", "0")
     if not given.isascii() or not given.isdigit() or len(given) > 18:
-        raise Problem(400, "bad_event_id", f"Last-Event-ID: expected a number, found {given[:40]!r}")
+        raise HttpProblem(400, "bad_event_id", f"Last-Event-ID: expected a number, found {given[:40]!r}")
     return min(int(given), newest)
 
 
@@ -251,7 +251,7 @@ async def _gone(request: Request) -> None:
 
 
 async def decoded(request: Request, kind: type[T]) -> T:
-    too_large = Problem(413, "too_large", f"the body: expected at most {LARGEST_BODY} bytes")
+    too_large = HttpProblem(413, "too_large", f"the body: expected at most {LARGEST_BODY} bytes")
     if int(request.headers.get("content-length", 0)) > LARGEST_BODY:
         raise too_large  # before any of it is sent
     body = b""
@@ -262,7 +262,7 @@ async def decoded(request: Request, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Problem(400, "bad_body", f"the body: {error}") from None
+        raise HttpProblem(400, "bad_body", f"the body: {error}") from None
 
 
 def described(view: View) -> dict[str, Any]:
@@ -289,7 +289,7 @@ def problem(status: int, code: str, message: str) -> Response:
 
 
 async def _problem(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, Problem)
+    assert isinstance(error, HttpProblem)
     return problem(error.status, error.code, str(error))
 
 
@@ -313,7 +313,7 @@ async def _unexpected(request: Request, error: Exception) -> Response:
 
 
 HANDLERS: dict[Any, Handler] = {
-    Problem: _problem,
+    HttpProblem: _problem,
     TokenRefused: _token,
     HTTPException: _http,
     BadSessionId: refused(400, "bad_session_id"),

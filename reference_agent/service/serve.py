@@ -6,24 +6,25 @@ The boot sweep has finished before the socket listens: nobody is ever told the s
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
 from argparse import Namespace
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, closing, suppress
 from ipaddress import ip_address
 
 from reference_agent.ids import random_id, system_clock
+from reference_agent.providers.base import Provider
 from reference_agent.recovery.manager import BootReport, RecoveryManager
+from reference_agent.references import load
 from reference_agent.service.coordinator import Coordinator
 from reference_agent.sessions.record import SessionRecord
 from reference_agent.terminal.notes import ASK
 from reference_agent.terminal.screen import complain, tell
 from reference_agent.terminal.setup import Problem, Setup, explained, log_to, open_session, set_up
-from reference_agent.turn.agent import Agent
-from reference_agent.turn.asking import Listener
-from reference_agent.turn.calls import Results
+from reference_agent.turn.agent import Agent, HeldLog
+from reference_agent.turn.runtime import Listener, Results
 
-PATIENCE = 3  # seconds that open streams get when the server stops
+Serve = Callable[[Coordinator, Provider, socket.socket, Callable[[], None]], Awaitable[None]]
 
 
 def run(options: Namespace) -> int:
@@ -31,7 +32,7 @@ def run(options: Namespace) -> int:
         with ExitStack() as stack:
             setup = set_up(options)
             log_to(stack, options.log, setup.config)
-            with explained(setup.directory):
+            with explained(setup):
                 asyncio.run(_serve(options, setup))
     except Problem as problem:
         complain(str(problem))
@@ -41,43 +42,22 @@ def run(options: Namespace) -> int:
 
 async def _serve(options: Namespace, setup: Setup) -> None:
     try:
-        import uvicorn  # noqa: PLC0415 - only who serves pays for it
-
-        from reference_agent.service.http_api import application  # noqa: PLC0415
+        serve: Serve = load("reference_agent.service.server:serve")  # only who serves pays for uvicorn
     except ImportError as error:
         raise Problem(
             f"serve needs a package that is not installed: {error.name} (pip install 'chaoskit[http]')"
         ) from None
-
-    class Server(uvicorn.Server):
-        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            await coordinator.stop()  # first: whoever waits or watches is told, and leaves
-            await super().shutdown(sockets)
-
     with closing(bound(options.host, options.port)) as listening:
         setup.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         coordinator = coordinate(setup, random_id("boot"))
         report = coordinator.boot()
-        app = application(coordinator, random_id, provider=setup.provider.name, model=setup.provider.model)
-        server = Server(
-            uvicorn.Config(
-                app,
-                log_level="warning",
-                access_log=False,
-                lifespan="off",
-                ws="none",
-                timeout_graceful_shutdown=PATIENCE,
-            )
-        )
-        for ending in (signal.SIGINT, signal.SIGTERM):
-            # Also before uvicorn listens to them, and after: it raises them again when it is done, and
-            # we are not.
-            signal.signal(ending, server.handle_exit)
-        listening.listen()
-        tell(f"listening on {address(listening)}; {told(report)}")
+
+        def ready() -> None:
+            tell(f"listening on {address(listening)}; {told(report)}")
+
         sweeping = asyncio.create_task(_sweep(coordinator, options.sweep))
         try:
-            await server.serve(sockets=[listening])
+            await serve(coordinator, setup.provider, listening, ready)
         finally:
             sweeping.cancel()
             with suppress(asyncio.CancelledError):
@@ -109,9 +89,8 @@ def address(listening: socket.socket) -> str:
 
 def coordinate(setup: Setup, boot: str) -> Coordinator:
     async def open_agent(record: SessionRecord, results: Results, tell: Listener) -> Agent:
-        return await open_session(
-            setup, record.session, tell, (ASK,), events=record.log, boot=boot, results=results
-        )
+        held = HeldLog(record.log, boot)
+        return await open_session(setup, record.session, tell=tell, tools=(ASK,), results=results, held=held)
 
     recovery = RecoveryManager(boot, system_clock)
     return Coordinator(setup.directory, open_agent=open_agent, recovery=recovery, clock=system_clock)

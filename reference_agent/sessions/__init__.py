@@ -3,7 +3,7 @@
     EventLog ──fold──> SessionSnapshot (snapshot)  ──┐
        ^     ──fold──> tokens (tokens)               ├──derive──> status (projector)
        │                                     boot, time
-       └── append ── SessionRecord (record) <── TokenService (tokens), RecoveryManager (recovery_manager)
+       └── append ── SessionRecord (record) <── TokenService (tokens), RecoveryManager (recovery.manager)
 
 The log is the truth; `<session>.json` and `<session>.tokens.json` are caches of it that know how far they
 have read. Whoever wants to change something appends a line; the next line that is due is decided from

@@ -16,12 +16,12 @@ import sqlite3
 from collections import deque
 from collections.abc import Awaitable, Callable
 
+from reference_agent.ids import Sleep
 from reference_agent.logs.structured import get_logger
 
 log = get_logger(__name__)
 Operation = Callable[[], Awaitable[object]]
 Then = Callable[[], None]
-Sleep = Callable[[float], Awaitable[None]]
 
 # What a full or failing disk raises, through SQLite or directly. Anything else is a bug.
 FAILURES = (sqlite3.OperationalError, OSError)
@@ -30,7 +30,7 @@ PAUSE = 0.05  # seconds before the second try, doubled each time
 
 
 class NotDurable(Exception):
-    """Something that had to be durable before going on could not be made so."""
+    """What has to be durable before going on, or before it is claimed, could not be made so."""
 
 
 def nothing() -> None:

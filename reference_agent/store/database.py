@@ -6,7 +6,6 @@ nor a loss of power takes back what was acknowledged (NORMAL would lose commits,
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -43,7 +42,7 @@ class Database:
     @classmethod
     async def open(cls, path: Path, connect: Connect = aiosqlite.connect) -> Database:
         """Raises CorruptStore or NewerStore rather than work on what it does not understand."""
-        is_new = not os.path.exists(path)  # noqa: ASYNC240, PTH110 - `path` may be :memory:
+        is_new = _is_missing(path)
         database = cls(await connect(path, isolation_level=None))  # transactions are ours to begin
         try:
             await database._prepare(path, is_new=is_new)
@@ -123,3 +122,7 @@ class Database:
             if self._connection.in_transaction:
                 await self.execute("ROLLBACK")
             raise
+
+
+def _is_missing(path: Path) -> bool:
+    return not path.exists()

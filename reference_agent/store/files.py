@@ -13,7 +13,6 @@ between ours and mean nothing here. Who may write at all is settled before: one 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,8 @@ import msgspec
 from reference_agent.messages import Budget, Message, Plan, StoredMessage, ToolCall
 from reference_agent.providers.base import Usage
 from reference_agent.store import lines
-from reference_agent.store.event_log import DamagedLog, EventLog, read_log
-from reference_agent.store.fold import Fold, name_of
+from reference_agent.store.event_log import EventLog, read_log
+from reference_agent.store.fold import Fold, folded, name_of
 from reference_agent.store.records import (
     CallStatus,
     RecordedCall,
@@ -35,8 +34,6 @@ from reference_agent.store.records import (
     StoredError,
     encoded_plan,
 )
-
-SUFFIX = ".messages.jsonl"
 
 
 class FilesStore:
@@ -190,14 +187,8 @@ class FilesStore:
     async def call(self, call_id: str) -> RecordedCall | None:
         return copy.deepcopy(self._fold.calls.get(call_id))
 
-    async def completed_call(self, key: str) -> RecordedCall | None:
-        return next(iter(self._calls("completed", key=key)), None)
-
     async def decided_call(self, key: str) -> RecordedCall | None:
         return next(iter(self._calls("completed", "unknown", key=key)), None)
-
-    async def pending_calls(self) -> list[RecordedCall]:
-        return self._calls("issued")
 
     async def open_questions(self) -> list[RecordedCall]:
         return self._calls("unknown")
@@ -223,18 +214,6 @@ class FilesStore:
         )
 
 
-def folded(events: Iterable[dict[str, Any]], path: Path) -> Fold:
-    """The state that the lines come to. One of our own that makes no sense is damage."""
-    fold = Fold()
-    for event in events:
-        if event.get("kind") in lines.KINDS:
-            try:
-                fold.add(msgspec.convert(event, lines.AnyLine), event["seq"], event["ts"])
-            except (msgspec.ValidationError, KeyError, ValueError, TypeError) as error:
-                raise DamagedLog(f"{path}, line {event['seq']}: {error}") from None
-    return fold
-
-
 def unfinished(fold: Fold) -> list[Request]:
     """Accepted, not answered, and not given up."""
     failed = {run.request_id for run, status in fold.runs.values() if status == "failed"}
@@ -252,6 +231,8 @@ def read_fold(path: Path) -> Fold | None:
 
 def read_folds(directory: Path) -> dict[str, Fold]:
     """Every session of this directory that lives in files."""
-    paths = {path.name.removesuffix(SUFFIX): path for path in sorted(directory.glob(f"*{SUFFIX}"))}
+    paths = {
+        path.name.removesuffix(lines.SUFFIX): path for path in sorted(directory.glob(f"*{lines.SUFFIX}"))
+    }
     found = {session: read_fold(path) for session, path in paths.items()}
     return {session: fold for session, fold in found.items() if fold}

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from reference_agent.messages import Budget, Message, Plan, StoredMessage
 from reference_agent.store import lines
+from reference_agent.store.event_log import DamagedLog
 from reference_agent.store.records import RecordedCall, Request, Run, RunStatus, StoredCheckpoint, StoredError
 
 
@@ -97,6 +101,18 @@ class Fold:
         status = line.status if isinstance(line, lines.CallRead) else "issued"
         self.calls.pop(line.call_id, None)  # in the order of the last time it was begun
         self.calls[line.call_id] = RecordedCall(line.call_id, line.tool, line.args, line.key, status, result)
+
+
+def folded(events: Iterable[dict[str, Any]], path: Path) -> Fold:
+    """The state that the lines come to. One of our own that makes no sense is damage."""
+    fold = Fold()
+    for event in events:
+        if event.get("kind") in lines.KINDS:
+            try:
+                fold.add(msgspec.convert(event, lines.AnyLine), event["seq"], event["ts"])
+            except (msgspec.ValidationError, KeyError, ValueError, TypeError) as error:
+                raise DamagedLog(f"{path}, line {event['seq']}: {error}") from None
+    return fold
 
 
 def name_of(message: int) -> str:

@@ -1,41 +1,31 @@
-"""Where a session lives between two lives of the process: in a database, or in its log alone.
+"""StoreKind: everything that distinguishes one kind of store from another, declared in one place.
 
-sqlite   `sessions.db` for all sessions of a directory; `<session>.messages.jsonl` follows it
-files    `<session>.messages.jsonl` is all there is
+    sqlite   `sessions.db` for all sessions of a directory; `<session>.messages.jsonl` follows it
+    files    `<session>.messages.jsonl` is all there is
+
+Every session has its log; where its state is kept besides depends on the kind. `sqlite_kind` and
+`files_kind` declare the two that are built in; another package declares one of its own by an entry point
+(`registry`), and every command and scenario that takes a store takes that one, too.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from reference_agent.ids import Clock, system_clock
+from reference_agent.ids import Clock
 from reference_agent.messages import StoredMessage
-from reference_agent.store.database import Connect
 from reference_agent.store.event_log import EventLog
-from reference_agent.store.files import SUFFIX, FilesStore, folded, read_fold, read_folds, unfinished
-from reference_agent.store.lines import SessionCreated
+from reference_agent.store.fold import folded
+from reference_agent.store.lines import SUFFIX, SessionCreated
 from reference_agent.store.protocol import SessionStore
 from reference_agent.store.records import Request
-from reference_agent.store.sqlite import SqliteStore
+from reference_agent.store.registry import DEFAULT, STORES, name_in
 
-__all__ = [
-    "STORES",
-    "SessionStore",
-    "StoreKind",
-    "Stored",
-    "WrongStore",
-    "open_log",
-    "open_store",
-    "read_session",
-    "read_sessions",
-]
-
-StoreKind = Literal["sqlite", "files"]
-STORES: tuple[StoreKind, ...] = ("sqlite", "files")
-DATABASE = "sessions.db"
+if TYPE_CHECKING:
+    from reference_agent.store.database import Connect
 
 
 class WrongStore(Exception):
@@ -49,55 +39,71 @@ class Stored(msgspec.Struct, frozen=True):
     unfinished: list[Request]
 
 
+class Location(msgspec.Struct, frozen=True):
+    """Where sessions are kept. `store` is the name of a kind, or a URL that begins with it."""
+
+    directory: Path
+    store: str = DEFAULT
+    connect: Connect | None = None  # how a store on SQLite opens its database, if not with aiosqlite
+
+
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store is given to open a session. The log is open, and belongs to the caller."""
+
+    location: Location
+    session: str
+    log: EventLog
+    clock: Clock
+    agent: str = "agent"
+
+
+class OpenStore(Protocol):
+    async def __call__(self, opening: Opening, /) -> SessionStore: ...
+
+
+class ReadSessions(Protocol):
+    async def __call__(self, location: Location, /) -> list[tuple[str, int]]:
+        """Every session of this kind, and how many messages it has. Nothing is created or changed."""
+
+
+class ReadSession(Protocol):
+    async def __call__(self, location: Location, session: str, /) -> Stored | None:
+        """One of them, also while an agent has it open; None if there is none of that name."""
+
+
+class StoreKind(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    summary: str  # what --help says about it
+    open: OpenStore
+    read_sessions: ReadSessions
+    read_session: ReadSession
+    # Reference to an OpenDaemonStore: imported only where there is a daemon. None: it cannot keep one.
+    daemon: str | None = None
+    in_log: bool = False  # whether the state is in the lines of the session's log
+    database: str | None = None  # its file in the state directory, where its errors do not name it
+
+
+def find(store: str) -> StoreKind:
+    """The kind that a name or a URL asks for."""
+    kind = STORES.load(name_in(store))
+    if not isinstance(kind, StoreKind):
+        raise TypeError(f"{STORES.reference(name_in(store))} is a {type(kind).__name__}, not a StoreKind")
+    return kind
+
+
 def open_log(directory: Path, session: str, clock: Clock) -> EventLog:
     path = directory / f"{session}{SUFFIX}"
     return EventLog(path, clock, judge=lambda events: folded(events, path))
 
 
-async def open_store(
-    kind: StoreKind, log: EventLog, session: str, agent: str, clock: Clock, connect: Connect
-) -> SessionStore:
-    """The store of a session whose log is open."""
-    kinds = {event.get("kind") for event in log.events}
-    lives = "files" if SessionCreated.__struct_config__.tag in kinds else "sqlite"
-    has_begun = lives == "files" or "run.started" in kinds  # other lines say nothing of a store
-    if has_begun and lives != kind:
-        raise WrongStore(f"session {session} is in the store {lives}: it cannot be opened in {kind}")
-    if kind == "files":
-        return FilesStore(log, agent)
-    return await SqliteStore.open(log.path.parent / DATABASE, session, agent, clock, connect)
-
-
-async def read_sessions(directory: Path, kind: StoreKind) -> list[tuple[str, int]]:
-    """Every session of this kind in a directory, and how many messages it has; beside any agent."""
-    if kind == "files":
-        return [(session, len(fold.messages)) for session, fold in read_folds(directory).items()]
-    store = await _database(directory, "")
-    if store is None:
-        return []
-    try:
-        return await store.sessions()
-    finally:
-        await store.close()
-
-
-async def read_session(directory: Path, session: str, kind: StoreKind) -> Stored | None:
-    """One of them, beside any agent that has it open; None if there is none of that name."""
-    if kind == "files":
-        fold = read_fold(directory / f"{session}{SUFFIX}")
-        return Stored(fold.messages, unfinished(fold)) if fold else None
-    store = await _database(directory, session)
-    if store is None:
-        return None
-    try:
-        if session not in dict(await store.sessions()):
-            return None
-        return Stored(await store.messages(), await store.unfinished_requests())
-    finally:
-        await store.close()
-
-
-async def _database(directory: Path, session: str) -> SqliteStore | None:
-    """None when nothing was ever stored here: looking must not make a database."""
-    path = directory / DATABASE
-    return await SqliteStore.open(path, session, "agent", system_clock) if path.exists() else None
+async def open_store(opening: Opening) -> SessionStore:
+    """The store of a session; WrongStore if its log says that it is kept in another kind."""
+    kind, session = find(opening.location.store), opening.session
+    lines = {event.get("kind") for event in opening.log.events}
+    in_log = SessionCreated.__struct_config__.tag in lines
+    has_begun = in_log or "run.started" in lines  # other lines say nothing of a store
+    if has_begun and in_log != kind.in_log:
+        # The log does not name its store, it only shows whether the state is in its own lines.
+        lives = "files" if in_log else "sqlite"
+        raise WrongStore(f"session {session} is in the store {lives}: it cannot be opened in {kind.name}")
+    return await kind.open(opening)

@@ -15,6 +15,8 @@ import msgspec
 from reference_agent.messages import Message, Plan, Reasoning, Role, ToolCall
 from reference_agent.store.records import CallStatus, RunStatus
 
+SUFFIX = ".messages.jsonl"  # of the log: its name is the session's id, and this
+
 
 class Line(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="kind"):
     pass

@@ -1,7 +1,8 @@
 """SessionStore: the durable state of one session, as the agent sees it.
 
 Each method that writes makes one change, whole or not at all, durable when it returns. One that fails
-(FAILURES of the backlog) has changed nothing that a later reading would show, and may be tried again.
+(FAILURES of the backlog) has changed nothing that a later reading would show, and may be tried again. A
+store whose driver has exceptions of its own raises an OSError for what the machine or the network refused.
 """
 
 from __future__ import annotations
@@ -85,13 +86,8 @@ class SessionStore(Protocol):
 
     async def call(self, call_id: str) -> RecordedCall | None: ...
 
-    async def completed_call(self, key: str) -> RecordedCall | None: ...
-
     async def decided_call(self, key: str) -> RecordedCall | None:
         """Done, or an open question to the user: neither is to be done again."""
-
-    async def pending_calls(self) -> list[RecordedCall]:
-        """Issued, and not known to have been done."""
 
     async def open_questions(self) -> list[RecordedCall]:
         """Calls of which nobody knows whether they were done."""

@@ -335,16 +335,9 @@ class SqliteStore:
     async def call(self, call_id: str) -> RecordedCall | None:
         return await self._call("call_id = ?", call_id)
 
-    async def completed_call(self, key: str) -> RecordedCall | None:
-        return await self._call("idempotency_key = ? AND status = 'completed'", key)
-
     async def decided_call(self, key: str) -> RecordedCall | None:
         """Done, or an open question to the user: neither is to be done again."""
         return await self._call("idempotency_key = ? AND status IN ('completed', 'unknown')", key)
-
-    async def pending_calls(self) -> list[RecordedCall]:
-        """Issued, and not known to have been done."""
-        return await self._calls("status = 'issued'")
 
     async def open_questions(self) -> list[RecordedCall]:
         """Calls of which nobody knows whether they were done."""

@@ -27,11 +27,12 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
+from importlib import import_module
+from io import TextIOWrapper
 from typing import Any, NoReturn, TypeVar
 
 from reference_agent.ids import random_id
 from reference_agent.logs import structured as logs
-from reference_agent.store.kinds import read_sessions
 from reference_agent.terminal.screen import Screen, call_shown, complain, shortened, tell
 from reference_agent.terminal.setup import (
     FAILED,
@@ -73,9 +74,9 @@ class Chat:
             self._resume(resume)
             return
         session = secrets.token_hex(4)
-        with explained(self._setup.directory):
+        with explained(self._setup):
             self._setup.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._agent = self._run(open_session(self._setup, session, self._screen.hear))
+            self._agent = self._run(open_session(self._setup, session, tell=self._screen.hear))
         self._session = session
         tell(f"session {session}")
         tell(f"to resume it: {self._setup.line_to_resume(session)}")
@@ -118,7 +119,7 @@ class Chat:
             case "resume", (session,):
                 self._resume(session)
             case "sessions", ():
-                with explained(self._setup.directory):
+                with explained(self._setup):
                     show_sessions(self._run(_known(self._setup)))
             case "status", ():
                 self._run(self._show_status())
@@ -132,10 +133,10 @@ class Chat:
     def _resume(self, session: str) -> None:
         """The other session is opened before this one is closed: if it cannot be, we stay here."""
         checked_id(session)
-        with explained(self._setup.directory):
+        with explained(self._setup):
             todo = self._run(stored(self._setup, session)).unfinished
             if session != self._session:
-                agent = self._run(open_session(self._setup, session, self._screen.hear))
+                agent = self._run(open_session(self._setup, session, tell=self._screen.hear))
                 self._leave()
                 self._agent, self._session = agent, session
         assert self._agent is not None
@@ -237,14 +238,15 @@ async def _closed(agent: Agent) -> str | None:
 def run(options: Namespace) -> int:
     """One command; the answer is the exit code."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr] # bytes from anywhere
+        assert isinstance(stream, TextIOWrapper)
+        stream.reconfigure(errors="replace")  # bytes from anywhere
     commands = {"chat": _chat, "sessions": _sessions, "show": _show, "say": _say}
     try:
         with ExitStack() as stack:
             setup = set_up(options)
             log_to(stack, options.log, setup.config)
             runner = stack.enter_context(asyncio.Runner())
-            with explained(setup.directory):
+            with explained(setup):
                 commands[options.command](setup, options, runner)
     except Problem as problem:
         complain(str(problem))
@@ -260,7 +262,7 @@ def run(options: Namespace) -> int:
 
 def _chat(setup: Setup, options: Namespace, runner: asyncio.Runner) -> None:
     if sys.stdin.isatty():
-        import readline  # noqa: F401, PLC0415 - line editing, for those who have a keyboard
+        import_module("readline")  # line editing, for those who have a keyboard
     chat = Chat(setup, runner)
     try:
         chat.begin(options.resume)
@@ -277,7 +279,7 @@ def _sessions(setup: Setup, _options: Namespace, runner: asyncio.Runner) -> None
 
 
 async def _known(setup: Setup) -> list[tuple[str, int]]:
-    return await read_sessions(setup.directory, setup.store)
+    return await setup.kind.read_sessions(setup.location)
 
 
 def show_sessions(sessions: Sequence[tuple[str, int]]) -> None:

@@ -18,7 +18,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+
+from reference_agent.references import load
+from reference_agent.store.registry import DEFAULT, STORES, UnknownName, name_in
 
 HELP = ("-h", "--help")
 INTERRUPTED = 130  # what a shell says of a process that Ctrl-C ended
@@ -39,13 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _obey(options: argparse.Namespace) -> int:
-    if options.command == "serve":
-        from reference_agent.service import serve  # noqa: PLC0415 - see above: after the arguments are known
-
-        return serve.run(options)
-    from reference_agent.terminal import chat  # noqa: PLC0415
-
-    return chat.run(options)
+    module = "service.serve" if options.command == "serve" else "terminal.chat"
+    run: Callable[[argparse.Namespace], int] = load(f"reference_agent.{module}:run")
+    return run(options)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -99,14 +98,35 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _store(text: str) -> str:
+    """A name, or a URL that begins with one."""
+    try:
+        STORES.reference(name_in(text))
+    except UnknownName as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+class _StoreNames:
+    """For --help, and read only then: it asks every installed package for its stores."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(STORES.names())
+
+    def __contains__(self, _text: str) -> bool:
+        return True  # `_store` has looked
+
+
 def _place() -> argparse.ArgumentParser:
     """Where things are: for every command."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--state", metavar="DIR", help="the state directory (.reference-agent)")
     parser.add_argument(
         "--store",
-        choices=("sqlite", "files"),
-        help="where sessions are: in a database, or each in its log (sqlite)",
+        type=_store,
+        choices=_StoreNames(),
+        metavar="NAME",
+        help=f"where sessions are kept: %(choices)s ({DEFAULT})",
     )
     parser.add_argument("--config", metavar="FILE", help="settings, a JSON file")
     parser.add_argument("--log", metavar="FILE", help="append structured logs to a file")

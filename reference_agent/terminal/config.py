@@ -27,6 +27,7 @@ import msgspec
 
 from reference_agent.logs.structured import get_logger
 from reference_agent.points import persisting
+from reference_agent.references import closest
 from reference_agent.store.durable import sync_directory
 
 log = get_logger(__name__)
@@ -191,9 +192,7 @@ def _shown(value: object) -> str:
 
 
 def _similar(key: str) -> str | None:
-    import difflib  # noqa: PLC0415 - only a misspelt key needs it
-
-    return next(iter(difflib.get_close_matches(key, sorted(KEYS), n=1)), None)
+    return closest(key, sorted(KEYS))
 
 
 def _replace(path: Path, content: bytes, mark: str) -> None:

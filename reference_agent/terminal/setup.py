@@ -7,8 +7,9 @@ import os
 import shlex
 import sqlite3
 from argparse import Namespace
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,15 +22,16 @@ from reference_agent.messages import Message
 from reference_agent.providers.base import Answer, ModelError, Provider, TextDelta, ToolSpec
 from reference_agent.store.database import CorruptStore, NewerStore
 from reference_agent.store.event_log import DamagedLog
-from reference_agent.store.kinds import Stored, StoreKind, WrongStore, read_session
+from reference_agent.store.kinds import Location, Stored, StoreKind, WrongStore, find
 from reference_agent.store.lock import SessionBusy
+from reference_agent.store.registry import DEFAULT, UnknownName
 from reference_agent.terminal import config as settings
 from reference_agent.terminal.notes import Notes, NoteTaker
-from reference_agent.turn.agent import Agent, nobody
-from reference_agent.turn.asking import Listener
+from reference_agent.turn.agent import Agent, HeldLog
 from reference_agent.turn.cadence import Cadence
 from reference_agent.turn.hooks import HookRegistry
 from reference_agent.turn.options import Options
+from reference_agent.turn.runtime import Listener, Results, Runtime, nobody, nothing_yet
 from reference_agent.turn.tools import Tool
 
 T = TypeVar("T")
@@ -93,7 +95,8 @@ class Interruptible:
                 async for item in stream:
                     yield item
             finally:
-                await stream.aclose()  # type: ignore[attr-defined] # every provider's is a generator
+                if isinstance(stream, AsyncGenerator):
+                    await stream.aclose()
 
     @contextmanager
     def _stoppable(self) -> Iterator[None]:
@@ -123,17 +126,23 @@ class Setup(msgspec.Struct, frozen=True):
     directory: Path
     config: settings.Config
     provider: Interruptible
-    store: StoreKind
+    store: str  # as it was given: a name, or a URL
+    kind: StoreKind
     again: tuple[str, ...]  # the options that a line to resume needs
 
     def line_to_resume(self, session: str) -> str:
         return shlex.join(["reference-agent", "chat", *self.again, "--resume", session])
+
+    @property
+    def location(self) -> Location:
+        return Location(self.directory, self.store)
 
 
 def agent_options(config: settings.Config) -> Options:
     """What the settings mean to the agent."""
     every = (config.checkpoint_every_turns, config.checkpoint_every_seconds)
     return Options(
+        agent_id=config.agent_id,
         cadence=Cadence(config.cadence, *(every if config.cadence == "periodic" else ())),
         max_turns=config.max_turns,
         limit_tokens=_token_limit(config),
@@ -151,8 +160,17 @@ def set_up(options: Namespace) -> Setup:
     again += [(f"--{name}", getattr(options, name, None)) for name in ("url", "model", "cadence")]
     given = tuple(word for name, value in again if value for word in (name, value))
     # Absolute, so that a line about trouble names a place that is the same for everybody.
-    provider = Interruptible(_provider(config))
-    return Setup(Path(state).absolute(), config, provider, options.store or "sqlite", given)
+    directory, store = Path(state).absolute(), options.store or DEFAULT
+    return Setup(directory, config, Interruptible(_provider(config)), store, _kind(store), given)
+
+
+def _kind(store: str) -> StoreKind:
+    try:
+        return find(store)
+    except UnknownName as error:
+        raise Problem(f"--store: {error}", WRONG_USE) from None
+    except ImportError as error:
+        raise Problem(f"--store {store} needs a package that is not installed: {error.name}") from None
 
 
 def _config(options: Namespace) -> settings.Config:
@@ -183,21 +201,21 @@ def _provider(config: settings.Config) -> Provider:
     if config.model == settings.Config().model:
         raise Problem("--url needs --model: which model to ask for", WRONG_USE)
     try:
-        import httpx2  # noqa: F401, PLC0415 - only who talks over HTTP pays for it
-
-        from reference_agent.providers.openai_http import OpenAIProvider, Timeouts  # noqa: PLC0415
+        import_module("httpx2")  # which the provider imports when it is first asked
+        http = import_module("reference_agent.providers.openai_http")
     except ImportError as error:
         raise Problem(f"--url needs a package that is not installed: {error.name}") from None
     silence = config.model_timeout_seconds
     try:
-        return OpenAIProvider(
+        provider: Provider = http.OpenAIProvider(
             base_url=config.provider_url,
             model=config.model,
             api_key=os.environ.get(config.provider_key_variable) or None,
-            timeouts=Timeouts(silence=silence) if silence else Timeouts(),
+            timeouts=http.Timeouts(silence=silence) if silence else http.Timeouts(),
         )
     except ValueError as error:
         raise Problem(f"--url: {error}", WRONG_USE) from None
+    return provider
 
 
 def log_to(stack: ExitStack, path: str | None, config: settings.Config) -> None:
@@ -231,14 +249,20 @@ def checked_id(session: str) -> str:
 
 async def stored(setup: Setup, session: str) -> Stored:
     """A session as it lies there; a Problem if there is no such session."""
-    found = await read_session(setup.directory, session, setup.store)
+    found = await setup.kind.read_session(setup.location, session)
     if found is None:
         raise Problem(f"there is no session {session} in {setup.directory} (store {setup.store})")
     return found
 
 
 async def open_session(
-    setup: Setup, session: str, tell: Listener = nobody, tools: Sequence[Tool] = (), **also: Any
+    setup: Setup,
+    session: str,
+    *,
+    tell: Listener = nobody,
+    tools: Sequence[Tool] = (),
+    results: Results = nothing_yet,
+    held: HeldLog | None = None,
 ) -> Agent:
     """The agent, recovered. If that fails no connection stays open: its thread would outlive us."""
     opened: list[aiosqlite.Connection] = []
@@ -251,19 +275,19 @@ async def open_session(
     limit = setup.config.hook_timeout_seconds
     try:
         agent = await Agent.open(
-            setup.directory,
+            Location(setup.directory, setup.store, connect),
             session=session,
             provider=setup.provider,
             toolbox=notes.tools(*tools),
-            new_id=random_id,
-            sleep=setup.provider.sleep,
-            connect=connect,
-            store=setup.store,
-            tell=tell,
-            registry=HookRegistry(time_limit=lambda: asyncio.timeout(limit)),
+            runtime=Runtime(
+                new_id=random_id,
+                sleep=setup.provider.sleep,
+                tell=tell,
+                results=results,
+                hooks=HookRegistry(time_limit=lambda: asyncio.timeout(limit)),
+            ),
             options=agent_options(setup.config),
-            agent_id=setup.config.agent_id,
-            **also,
+            held=held,
         )
         notes.directory = await agent.scratchpad()
     except BaseException:
@@ -274,13 +298,13 @@ async def open_session(
 
 
 @contextmanager
-def explained(directory: Path) -> Iterator[None]:
+def explained(setup: Setup) -> Iterator[None]:
     """Trouble that is known, as a Problem (C4)."""
     try:
         yield
     except BrokenPipeError:
         raise
     except sqlite3.Error as error:
-        raise Problem(f"{directory / 'sessions.db'}: {error}") from error
+        raise Problem(f"{setup.directory / (setup.kind.database or '')}: {error}") from error
     except TROUBLE as error:
         raise Problem(str(error)) from error

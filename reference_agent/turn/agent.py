@@ -24,32 +24,27 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import aiosqlite
 import msgspec
 
-from reference_agent.ids import Clock, NewId, checked_session, system_clock
+from reference_agent.ids import checked_session
 from reference_agent.logs.structured import get_logger
 from reference_agent.messages import Budget, Message, Plan, ToolCall, unanswered
 from reference_agent.providers.base import ModelError, Provider
 from reference_agent.recovery.rollback import Recovery
-from reference_agent.store.backlog import Backlog, Sleep
-from reference_agent.store.database import Connect
+from reference_agent.store.backlog import Backlog
 from reference_agent.store.event_log import EventLog
-from reference_agent.store.kinds import SessionStore, StoreKind, open_log, open_store
+from reference_agent.store.kinds import Location, Opening, open_log, open_store
 from reference_agent.store.lock import SessionLock
+from reference_agent.store.protocol import SessionStore
 from reference_agent.store.records import RecordedCall, Request, Run, StoredCheckpoint
 from reference_agent.turn import hooks
-from reference_agent.turn.asking import Listener, ModelCaller, Watcher
-from reference_agent.turn.calls import Results, ToolRunner, Waits, nothing_yet
-from reference_agent.turn.hooks import HookRegistry
+from reference_agent.turn.asking import ModelCaller, Watcher
+from reference_agent.turn.calls import ToolRunner, Waits
 from reference_agent.turn.options import Options
+from reference_agent.turn.runtime import Runtime
 from reference_agent.turn.tools import Toolbox
 
 log = get_logger(__name__)
-
-
-def nobody(_name: str, _facts: dict[str, Any]) -> None:
-    """The listener when nobody listens."""
 
 
 class GaveUp(Exception):
@@ -70,57 +65,62 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     open_questions: tuple[RecordedCall, ...]
 
 
+class HeldLog(msgspec.Struct, frozen=True):
+    """The log of a session whose lock somebody else has, who keeps both; and the boot of that one."""
+
+    events: EventLog
+    boot: str
+
+
+class OpenSession(msgspec.Struct, frozen=True, kw_only=True):
+    """What is open of a session. Without a lock, lock and log belong to somebody else."""
+
+    directory: Path
+    name: str
+    store: SessionStore
+    events: EventLog
+    boot: str
+    lock: SessionLock | None
+
+
 class Agent:
     """One session, open. Use `Agent.open`, then `say`; `close` when done."""
 
     def __init__(
         self,
+        session: OpenSession,
         *,
-        directory: Path,
-        store: SessionStore,
-        events: EventLog,
-        lock: SessionLock | None,
         provider: Provider,
         toolbox: Toolbox,
-        registry: HookRegistry,
-        session: str,
-        boot: str,
-        new_id: NewId,
-        clock: Clock,
-        sleep: Sleep,
-        tell: Listener,
+        runtime: Runtime,
         options: Options,
-        results: Results,
     ) -> None:
-        self._directory = directory
-        self._store = store
-        self._events = events
-        self._lock = lock
+        self._directory = session.directory
+        self._store = session.store
+        self._events = session.events
+        self._lock = session.lock
+        self._boot = session.boot
         self._toolbox = toolbox
-        self._hooks = registry
-        self._boot = boot
-        self._new_id = new_id
-        self._clock = clock
-        self._tell = tell
+        self._hooks = runtime.hooks
+        self._new_id = runtime.new_id
+        self._clock = runtime.clock
+        self._tell = runtime.tell
         self._options = options
-        self._backlog = Backlog(sleep)
+        self._backlog = Backlog(runtime.sleep)
         self._runner = ToolRunner(
-            store=store,
+            session=session.name,
+            store=session.store,
             backlog=self._backlog,
             toolbox=toolbox,
-            registry=registry,
-            session=session,
-            tell=tell,
+            runtime=runtime,
             deadline=options.tool_deadline,
-            results=results,
         )
         self._model = ModelCaller(
             provider=provider,
             specs=toolbox.specs(),
-            store=store,
+            store=session.store,
             backlog=self._backlog,
-            sleep=sleep,
-            tell=tell,
+            runtime=runtime,
             options=options,
         )
         self.parked: Run | None = None  # a run that waits for somebody outside
@@ -129,14 +129,14 @@ class Agent:
         self._turns: list[int] = []  # of each message, never falling
         self._budget = Budget(limit_tokens=options.limit_tokens)
         self._checkpointed = StoredCheckpoint(0, 0, 0, None, self._budget)
-        self._checkpoint_time = clock()
+        self._checkpoint_time = runtime.clock()
         # Requests that ended in this life, with their answer if any: the store may not know yet.
         self._ended: dict[str, str | None] = {}
         self._said_by_hooks: list[str] = []  # for the next call of the model, never persisted
         # Requests that nobody wants any more, and why.
         self._cancelled: dict[str, str] = {
             event["request_id"]: event["reason"]
-            for event in events.events
+            for event in session.events.events
             if event["kind"] == "request.cancelled"
         }
         self._in_progress: str | None = None
@@ -144,64 +144,50 @@ class Agent:
     @classmethod
     async def open(
         cls,
-        directory: Path,
+        location: Location,
         *,
         session: str,
         provider: Provider,
         toolbox: Toolbox,
-        new_id: NewId,
-        clock: Clock = system_clock,
-        sleep: Sleep = asyncio.sleep,
-        tell: Listener = nobody,
-        registry: HookRegistry | None = None,
+        runtime: Runtime,
         options: Options | None = None,
-        agent_id: str = "agent",
-        store: StoreKind = "sqlite",
-        connect: Connect = aiosqlite.connect,
-        events: EventLog | None = None,
-        boot: str | None = None,
-        results: Results = nothing_yet,
+        held: HeldLog | None = None,
     ) -> Agent:
-        """Open a session and recover it. `tell` hears what has become durable.
-
-        Whoever has the session's lock and log already hands over its `events`, and keeps both.
-        """
+        """Open a session and recover it. Whoever has its lock and its log already hands over `held`."""
         checked_session(session)
+        options = options or Options()
         async with AsyncExitStack() as opened:  # what was opened is closed if the rest cannot be
             lock = None
-            if events is None:
-                lock = SessionLock(directory / f"{session}.lock")
+            if held:
+                events, boot = held.events, held.boot
+            else:
+                lock = SessionLock(location.directory / f"{session}.lock")
                 opened.callback(lock.release)
-                events = open_log(directory, session, clock)
+                events = open_log(location.directory, session, runtime.clock)
                 opened.callback(events.close)
-            kept = await open_store(store, events, session, agent_id, clock, connect)
-            opened.push_async_callback(kept.close)
-            # Relative: who moves the state directory moves the scratchpads with it.
-            await kept.create_session(provider.model, provider.name, f"{session}.scratch")
-            boot = boot or new_id("boot")
-            checkpoint = await Recovery(kept, events, boot).recover()
-            agent = cls(
-                directory=directory,
-                store=kept,
-                events=events,
-                lock=lock,
-                provider=provider,
-                toolbox=toolbox,
-                boot=boot,
-                registry=registry or HookRegistry(),
-                session=session,
-                new_id=new_id,
-                clock=clock,
-                sleep=sleep,
-                tell=tell,
-                options=options or Options(),
-                results=results,
+                boot = runtime.new_id("boot")
+            store = await open_store(
+                Opening(
+                    location=location,
+                    session=session,
+                    log=events,
+                    clock=runtime.clock,
+                    agent=options.agent_id,
+                )
             )
+            opened.push_async_callback(store.close)
+            # Relative: who moves the state directory moves the scratchpads with it.
+            await store.create_session(provider.model, provider.name, f"{session}.scratch")
+            checkpoint = await Recovery(store, events, boot).recover()
+            opened_session = OpenSession(
+                directory=location.directory, name=session, store=store, events=events, boot=boot, lock=lock
+            )
+            agent = cls(opened_session, provider=provider, toolbox=toolbox, runtime=runtime, options=options)
             await agent._load(checkpoint)
             opened.pop_all()
         log.info(
             "session.open",
-            agent_id=agent_id,
+            agent_id=options.agent_id,
             session_id=session,
             model=provider.model,
             provider=provider.name,

@@ -11,13 +11,13 @@ from typing import Any
 from reference_agent.logs.structured import get_logger
 from reference_agent.messages import Message
 from reference_agent.providers.base import Answer, ModelError, Provider, TextDelta, ToolSpec
-from reference_agent.store.backlog import Backlog, Sleep
-from reference_agent.store.kinds import SessionStore
+from reference_agent.store.backlog import Backlog
+from reference_agent.store.protocol import SessionStore
 from reference_agent.turn.options import Options
 from reference_agent.turn.retry import Restarted, call_with_retry, stream_with_retry
+from reference_agent.turn.runtime import Runtime
 
 log = get_logger(__name__)
-Listener = Callable[[str, dict[str, Any]], None]
 Watcher = Callable[[TextDelta | Restarted], None]
 
 
@@ -29,16 +29,15 @@ class ModelCaller:
         specs: Sequence[ToolSpec],
         store: SessionStore,
         backlog: Backlog,
-        sleep: Sleep,
-        tell: Listener,
+        runtime: Runtime,
         options: Options,
     ) -> None:
         self._provider = provider
         self._specs = specs
         self._store = store
         self._backlog = backlog
-        self._sleep = sleep
-        self._tell = tell
+        self._sleep = runtime.sleep
+        self._tell = runtime.tell
         self._options = options
 
     async def ask(self, turn: int, conversation: list[Message], system: str, watch: Watcher | None) -> Answer:
@@ -47,9 +46,7 @@ class ModelCaller:
         common: dict[str, Any] = {
             "turn": turn,
             "on_failure": self._record_failure,
-            "max_retries": self._options.max_retries,
-            "base_delay_ms": self._options.retry_base_delay_ms,
-            "retry_after_limit": self._options.retry_after_limit,
+            "policy": self._options.retry_policy,
             "first_attempt": next_attempt(made, self._options.max_retries),
             "sleep": self._sleep,
         }

@@ -12,21 +12,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any
 
 from reference_agent.logs.structured import get_logger
 from reference_agent.messages import Message, ToolCall, idempotency_key
 from reference_agent.store.backlog import Backlog, NotDurable
-from reference_agent.store.kinds import SessionStore
+from reference_agent.store.protocol import SessionStore
 from reference_agent.store.records import CallStatus, RecordedCall
 from reference_agent.turn import hooks
-from reference_agent.turn.hooks import HookRegistry
+from reference_agent.turn.runtime import Runtime
 from reference_agent.turn.tools import Tool, Toolbox, Verify
 
 log = get_logger(__name__)
-Listener = Callable[[str, dict[str, Any]], None]
-Results = Callable[[str], str | None]  # call id -> what somebody outside has brought for it
 
 UNKNOWN_OUTCOME = (
     "error: outcome unknown: the call was interrupted and cannot be verified; it was not repeated"
@@ -43,12 +41,7 @@ class Waits(Exception):
         self.deadline = tool.deadline
 
 
-def nothing_yet(_call_id: str) -> str | None:
-    """Results from outside, when there is nobody to bring any."""
-    return None
-
-
-class Outcome:
+class CallOutcome:
     """What came of a call: what the model is told, and whether that is an error."""
 
     def __init__(self, text: str, status: CallStatus) -> None:
@@ -60,23 +53,21 @@ class ToolRunner:
     def __init__(
         self,
         *,
+        session: str,
         store: SessionStore,
         backlog: Backlog,
         toolbox: Toolbox,
-        registry: HookRegistry,
-        session: str,
-        tell: Listener,
+        runtime: Runtime,
         deadline: float | None = None,
-        results: Results = nothing_yet,
     ) -> None:
         self.cancelled: str | None = None  # why nobody waits any more for results from outside
-        self._results = results
+        self._results = runtime.results
         self._store = store
         self._backlog = backlog
         self._toolbox = toolbox
-        self._hooks = registry
+        self._hooks = runtime.hooks
         self._session = session
-        self._tell = tell
+        self._tell = runtime.tell
         self._deadline = deadline
         self.heard: list[hooks.LoopDecision] = []  # what hooks said after a tool, for the agent
         self._busy: dict[str, asyncio.Lock] = {}  # calls that are the same wait for each other
@@ -88,25 +79,25 @@ class ToolRunner:
             "tool", outcome.text, call_id=call.id, tool=call.name, is_error=outcome.status != "completed"
         )
 
-    async def _outcome(self, call: ToolCall) -> Outcome:
+    async def _outcome(self, call: ToolCall) -> CallOutcome:
         tool = self._toolbox.find(call.name)
         known = await self._store.call(call.id)
         if known is not None and known.status != "issued":
             if known.status == "unknown":  # the life that found out may have died before it said so
                 self._tell("surfaced", {"call": call.id, "tool": known.tool, "args": known.args})
-            return Outcome(known.result or "", known.status)
+            return CallOutcome(known.result or "", known.status)
         if known is not None:
             async with self._busy.setdefault(known.key, asyncio.Lock()):
                 return await self._settle(tool, known)
         if tool is None:
-            return Outcome(f"error: there is no tool {call.name!r}", "failed")
+            return CallOutcome(f"error: there is no tool {call.name!r}", "failed")
         return await self._begin(tool, call)
 
-    async def _begin(self, tool: Tool, call: ToolCall) -> Outcome:
+    async def _begin(self, tool: Tool, call: ToolCall) -> CallOutcome:
         decision = await self._hooks.fire(hooks.PreToolUse(call.name, call.args, call.id))
         if isinstance(decision, hooks.Deny):
             # On record, so that a hook that changes its mind after a crash does not change history.
-            outcome = Outcome(f"error: denied: {decision.reason}", "failed")
+            outcome = CallOutcome(f"error: denied: {decision.reason}", "failed")
             return await self._remember(call, "denied", outcome)
         if isinstance(decision, hooks.ModifyArgs):
             call = ToolCall(call.id, call.name, decision.args)
@@ -122,18 +113,18 @@ class ToolRunner:
         args = {"key": own} if own is not None else call.args
         return idempotency_key(self._session, call.name, args)
 
-    async def _read(self, tool: Tool, call: ToolCall, key: str) -> Outcome:
+    async def _read(self, tool: Tool, call: ToolCall, key: str) -> CallOutcome:
         outcome = await self._attempt(tool, call.args, key) or self._too_late(tool)
         return await self._remember(call, key, outcome)
 
-    async def _remember(self, call: ToolCall, key: str, outcome: Outcome) -> Outcome:
+    async def _remember(self, call: ToolCall, key: str, outcome: CallOutcome) -> CallOutcome:
         """What came of a call that changed nothing: what follows shall rest on the same facts."""
         await self._backlog.write(
             "call.read", lambda: self._store.record_reading(call, key, outcome.status, outcome.text)
         )
         return await self._told(call, outcome)
 
-    async def _mutate(self, tool: Tool, call: ToolCall, key: str) -> Outcome:
+    async def _mutate(self, tool: Tool, call: ToolCall, key: str) -> CallOutcome:
         done: RecordedCall | None = None
 
         async def issue() -> None:
@@ -147,9 +138,9 @@ class ToolRunner:
             await self._backlog.require("call.issue", issue)
         except NotDurable as error:
             log.warning("tool.refused", tool=call.name, error=str(error))
-            return Outcome(f"error: not run: {error}", "failed")
+            return CallOutcome(f"error: not run: {error}", "failed")
         if done is not None:  # word for word what it said then
-            return Outcome(done.result or "", done.status)
+            return CallOutcome(done.result or "", done.status)
         if tool.waits_for is not None:
             return await self._settle(tool, RecordedCall(call.id, call.name, call.args, key, "issued", None))
         outcome = await self._attempt(tool, call.args, key)
@@ -157,11 +148,11 @@ class ToolRunner:
             return await self._settle(tool, RecordedCall(call.id, call.name, call.args, key, "issued", None))
         return await self._finish(call, outcome)
 
-    async def _settle(self, tool: Tool | None, known: RecordedCall) -> Outcome:
+    async def _settle(self, tool: Tool | None, known: RecordedCall) -> CallOutcome:
         """It was issued, and nobody knows what came of it."""
         call = ToolCall(known.call_id, known.tool, known.args)
         if tool is None:  # it is gone since: only the user can find out
-            outcome = Outcome(UNKNOWN_OUTCOME, "unknown")
+            outcome = CallOutcome(UNKNOWN_OUTCOME, "unknown")
         elif tool.waits_for is not None:
             outcome = self._brought(tool, known)
         elif tool.repeatable or not tool.mutating:
@@ -172,28 +163,28 @@ class ToolRunner:
             outcome = self._nobody_knows(tool)
         return await self._finish(call, outcome)
 
-    def _brought(self, tool: Tool, known: RecordedCall) -> Outcome:
+    def _brought(self, tool: Tool, known: RecordedCall) -> CallOutcome:
         result = self._results(known.call_id)
         if result is not None:
-            return Outcome(result, "completed")
+            return CallOutcome(result, "completed")
         if self.cancelled is not None:
-            return Outcome(f"error: cancelled: {self.cancelled}", "failed")
+            return CallOutcome(f"error: cancelled: {self.cancelled}", "failed")
         raise Waits(known, tool)
 
-    async def _verified(self, tool: Tool, verify: Verify, known: RecordedCall) -> Outcome:
+    async def _verified(self, tool: Tool, verify: Verify, known: RecordedCall) -> CallOutcome:
         try:
             happened = await asyncio.wait_for(verify(known.args, known.key), self._limit(tool))
         except Exception as error:  # noqa: BLE001 - whoever cannot tell does not know
             log.warning("tool.unverified", tool=tool.name, error=f"{type(error).__name__}: {error}")
             return self._nobody_knows(tool)
         if happened is not None:
-            return Outcome(happened, "completed")
+            return CallOutcome(happened, "completed")
         return await self._attempt(tool, known.args, known.key) or self._nobody_knows(tool)
 
-    def _nobody_knows(self, tool: Tool) -> Outcome:
-        return Outcome(UNKNOWN_OUTCOME, "unknown" if tool.when_unknown == "ask" else "failed")
+    def _nobody_knows(self, tool: Tool) -> CallOutcome:
+        return CallOutcome(UNKNOWN_OUTCOME, "unknown" if tool.when_unknown == "ask" else "failed")
 
-    async def _finish(self, call: ToolCall, outcome: Outcome) -> Outcome:
+    async def _finish(self, call: ToolCall, outcome: CallOutcome) -> CallOutcome:
         event = "surfaced" if outcome.status == "unknown" else "finished"
         facts = {"call": call.id, "tool": call.name, "args": call.args}
         await self._backlog.write(
@@ -203,7 +194,7 @@ class ToolRunner:
         )
         return await self._told(call, outcome)
 
-    async def _told(self, call: ToolCall, outcome: Outcome) -> Outcome:
+    async def _told(self, call: ToolCall, outcome: CallOutcome) -> CallOutcome:
         if outcome.status == "completed":
             success = hooks.PostToolUse(call.name, call.args, outcome.text, call.id)
             self.heard.append(await self._hooks.fire(success))
@@ -213,14 +204,14 @@ class ToolRunner:
             self.heard.append(await self._hooks.fire(failure))
         return outcome
 
-    async def _attempt(self, tool: Tool, args: dict[str, Any], key: str) -> Outcome | None:
+    async def _attempt(self, tool: Tool, args: dict[str, Any], key: str) -> CallOutcome | None:
         """None when the deadline passed: the tool may have done it or not."""
         try:
-            return Outcome(await self._in_time(tool, tool.run(args, key)), "completed")
+            return CallOutcome(await self._in_time(tool, tool.run(args, key)), "completed")
         except TimeoutError:
             return None
         except Exception as error:  # noqa: BLE001 - the model reasons about a tool's errors
-            return Outcome(f"error: {type(error).__name__}: {error}", "failed")
+            return CallOutcome(f"error: {type(error).__name__}: {error}", "failed")
 
     async def _in_time(self, tool: Tool, running: Awaitable[str]) -> str:
         return await asyncio.wait_for(running, self._limit(tool))
@@ -228,5 +219,5 @@ class ToolRunner:
     def _limit(self, tool: Tool) -> float | None:
         return tool.deadline if tool.deadline is not None else self._deadline
 
-    def _too_late(self, tool: Tool) -> Outcome:
-        return Outcome(f"error: no answer within {self._limit(tool)} s", "failed")
+    def _too_late(self, tool: Tool) -> CallOutcome:
+        return CallOutcome(f"error: no answer within {self._limit(tool)} s", "failed")

@@ -29,16 +29,24 @@ from typing import TypeVar
 import msgspec
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
 
+from reference_agent.ids import Sleep
 from reference_agent.providers.base import Answer, ModelError, TextDelta
 
 T = TypeVar("T")
 OnFailure = Callable[[int, str, ModelError, int], Awaitable[None]]  # (turn, context, error, attempt)
-Sleep = Callable[[float], Awaitable[None]]
 Streamed = TextDelta | Answer
 
 MAX_RETRIES = 3
 BASE_DELAY_MS = 500
 RETRY_AFTER_LIMIT = 60.0  # seconds
+
+
+class RetryPolicy(msgspec.Struct, frozen=True):
+    """See R1."""
+
+    max_retries: int = MAX_RETRIES
+    base_delay_ms: float = BASE_DELAY_MS
+    retry_after_limit: float | None = RETRY_AFTER_LIMIT  # None: as long as a server asks
 
 
 class Restarted(msgspec.Struct, frozen=True):
@@ -55,15 +63,12 @@ async def call_with_retry(
     turn: int,
     context: str,
     on_failure: OnFailure,
-    max_retries: int = MAX_RETRIES,
-    base_delay_ms: float = BASE_DELAY_MS,
-    retry_after_limit: float | None = RETRY_AFTER_LIMIT,
+    policy: RetryPolicy | None = None,
     first_attempt: int = 0,
     sleep: Sleep = asyncio.sleep,
 ) -> T:
     """What `call` returns, asked as often as it takes and is allowed: see R1 to R4."""
-    limit = math.inf if retry_after_limit is None else retry_after_limit
-    plan = _Plan(turn, context, max_retries, base_delay_ms / 1000, limit, first_attempt)
+    plan = _Plan(turn, context, policy or RetryPolicy(), first_attempt)
     retrying = plan.attempts(sleep)
     failed: Exception | None = None
     try:
@@ -86,15 +91,12 @@ async def stream_with_retry(
     turn: int,
     context: str,
     on_failure: OnFailure,
-    max_retries: int = MAX_RETRIES,
-    base_delay_ms: float = BASE_DELAY_MS,
-    retry_after_limit: float | None = RETRY_AFTER_LIMIT,
+    policy: RetryPolicy | None = None,
     first_attempt: int = 0,
     sleep: Sleep = asyncio.sleep,
 ) -> AsyncGenerator[Streamed | Restarted, None]:
     """What `call` streams, and `Restarted()` where it had to begin again: see R1 to R5."""
-    limit = math.inf if retry_after_limit is None else retry_after_limit
-    plan = _Plan(turn, context, max_retries, base_delay_ms / 1000, limit, first_attempt)
+    plan = _Plan(turn, context, policy or RetryPolicy(), first_attempt)
     shown = False
     async for attempt in plan.attempts(sleep):
         with attempt:
@@ -112,17 +114,15 @@ class _Plan(msgspec.Struct, frozen=True):
 
     turn: int
     context: str
-    max_retries: int
-    base_delay: float
-    retry_after_limit: float
+    policy: RetryPolicy
     first_attempt: int
 
     def attempts(self, sleep: Sleep) -> AsyncRetrying:
-        left = self.max_retries + 1 - self.first_attempt
+        left = self.policy.max_retries + 1 - self.first_attempt
         if left < 1:
             raise RetriesExhausted(
                 f"turn {self.turn}, {self.context}: expected an attempt numbered 0 to"
-                f" {self.max_retries}, the next would be {self.first_attempt}:"
+                f" {self.policy.max_retries}, the next would be {self.first_attempt}:"
                 " earlier lives have used them all",
                 retryable=False,
             )
@@ -148,8 +148,9 @@ class _Plan(msgspec.Struct, frozen=True):
     def _delay(self, state: RetryCallState) -> float:
         failure = state.outcome and state.outcome.exception()
         assert isinstance(failure, ModelError)  # nothing else is retried
-        asked_for = min(failure.retry_after or 0.0, self.retry_after_limit)
-        return max(self.base_delay * 2.0 ** self._number(state), asked_for)
+        limit = math.inf if self.policy.retry_after_limit is None else self.policy.retry_after_limit
+        asked_for = min(failure.retry_after or 0.0, limit)
+        return max(self.policy.base_delay_ms / 1000 * 2.0 ** self._number(state), asked_for)
 
 
 def _is_worth_repeating(error: BaseException) -> bool:

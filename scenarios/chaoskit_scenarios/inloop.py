@@ -59,19 +59,21 @@ _NEEDED = (
 
 
 def connect(database: Any, **options: Any) -> aiosqlite.Connection:
-    connection = aiosqlite.connect(database, **options)
+    connection: Any = aiosqlite.connect(database, **options)
     # Private names; if a release renames them, the check below fails at once.
     for place, name in _NEEDED:
         assert hasattr(place or connection, name), f"this aiosqlite has no {name}: mend {__name__}"
-    connection._tx = _AtOnce()  # type: ignore[assignment]
-    connection._thread = _NoThread()  # type: ignore[assignment]
+    connection._tx = _AtOnce()
+    connection._thread = _NoThread()
 
     async def execute_fetchall(statement: str, args: Sequence[Any] = ()) -> list[Any]:
         """What nearly every statement goes through: a future for each would cost as much as SQLite."""
-        return connection._conn.execute(statement, args).fetchall()
+        rows: list[Any] = connection._conn.execute(statement, args).fetchall()
+        return rows
 
-    connection.execute_fetchall = execute_fetchall  # type: ignore[assignment]
-    return connection
+    connection.execute_fetchall = execute_fetchall
+    opened: aiosqlite.Connection = connection
+    return opened
 
 
 def connecting(delays: random.Random) -> Callable[..., aiosqlite.Connection]:
@@ -82,7 +84,8 @@ def connecting(delays: random.Random) -> Callable[..., aiosqlite.Connection]:
             await asyncio.sleep(delays.random() * LONGEST)
 
     def connect_slowly(database: Any, **options: Any) -> aiosqlite.Connection:
-        connection = connect(database, **options)
+        opened = connect(database, **options)
+        connection: Any = opened
         at_once = connection.execute_fetchall
 
         async def execute_fetchall(statement: str, args: Sequence[Any] = ()) -> list[Any]:
@@ -91,10 +94,13 @@ def connecting(delays: random.Random) -> Callable[..., aiosqlite.Connection]:
             await pass_time()
             return rows
 
-        connection.execute_fetchall = execute_fetchall  # type: ignore[assignment]
-        return connection
+        connection.execute_fetchall = execute_fetchall
+        return opened
 
     return connect_slowly
+
+
+RealLoop: Any = asyncio.SelectorEventLoop  # with its private methods, of which the types say nothing
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -108,12 +114,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._jumped
 
     def _run_once(self) -> None:
-        ready, scheduled = self._ready, self._scheduled  # type: ignore[attr-defined]
+        loop: Any = self
+        ready, scheduled = loop._ready, loop._scheduled
         if not ready and scheduled:
             self._jumped = max(self._jumped, scheduled[0].when())
         if self._order is not None and len(ready) > 1:
             mix(ready, self._order)
-        super()._run_once()  # type: ignore[misc]
+        RealLoop._run_once(self)
 
 
 def mix(ready: MutableSequence[asyncio.Handle], order: random.Random) -> None:
@@ -131,9 +138,9 @@ def mix(ready: MutableSequence[asyncio.Handle], order: random.Random) -> None:
         ready[place] = handle
 
 
-def stepping(handle: asyncio.Handle) -> asyncio.Task[Any] | None:
+def stepping(handle: Any) -> asyncio.Task[Any] | None:
     """The task that goes on with it: its first step, or because what it waited for is there."""
-    callback = handle._callback  # type: ignore[attr-defined]
+    callback = handle._callback
     task = getattr(callback, "__self__", None)
     is_step = type(callback).__name__ == STEP or getattr(callback, "__name__", "") in WAKEUPS
     return task if is_step and isinstance(task, asyncio.Task) else None
@@ -148,13 +155,13 @@ def run(main: Coroutine[Any, Any, None], order: random.Random | None = None) -> 
         _end(loop)
 
 
-def _end(loop: asyncio.AbstractEventLoop) -> None:
+def _end(loop: Any) -> None:
     try:
         if left := asyncio.all_tasks(loop):
             for task in left:
                 task.cancel()
             loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        if loop._asyncgens:  # type: ignore[attr-defined]
+        if loop._asyncgens:
             loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         loop.close()

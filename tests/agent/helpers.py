@@ -13,18 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from chaoskit_scenarios import inloop
-from chaoskit_scenarios.agent.target import observe
+from chaoskit_scenarios.readers import read_session
 
 from reference_agent import points
 from reference_agent.ids import ids_from
 from reference_agent.messages import Message, unanswered
+from reference_agent.providers import TextDelta, ToolSpec
 from reference_agent.providers.base import Answer
 from reference_agent.providers.scripted import ScriptedProvider
 from reference_agent.store.event_log import EventLog
-from reference_agent.store.kinds import StoreKind
+from reference_agent.store.kinds import Location, find
+from reference_agent.store.registry import DEFAULT
 from reference_agent.turn.agent import Agent
 from reference_agent.turn.hooks import HookRegistry
 from reference_agent.turn.options import Options
+from reference_agent.turn.runtime import Runtime
 from reference_agent.turn.tools import Tool, Toolbox
 
 SESSION = "s"
@@ -60,7 +63,7 @@ class Home:
         fickle: bool = False,
         registry: HookRegistry | None = None,
         session: str = SESSION,
-        store: StoreKind = "sqlite",
+        store: str = DEFAULT,
         **options: Any,
     ) -> None:
         self.path = path
@@ -69,7 +72,7 @@ class Home:
         self.fickle = fickle
         self.registry = registry
         self.session = session
-        self.store: StoreKind = store
+        self.store = store
         self.options = Options(**options)
         self.lives = 0
         self.now = 1000.0
@@ -89,19 +92,19 @@ class Home:
         self.dead = False
         fickle = f"life {self.lives}" if self.fickle else None
         agent = await Agent.open(
-            self.path,
+            Location(self.path, self.store, self._connect),
             session=self.session,
             provider=Watched(self, fickle),
             toolbox=Toolbox(self.tools),
-            new_id=ids_from(f"{self.session}/{self.lives}"),
-            clock=lambda: self.now,
-            tell=self._tell,
-            registry=self.registry,
+            runtime=Runtime(
+                new_id=ids_from(f"{self.session}/{self.lives}"),
+                clock=lambda: self.now,
+                tell=self._tell,
+                hooks=self.registry or HookRegistry(),
+            ),
             options=self.options,
-            store=self.store,
-            connect=self._connect,
         )
-        if self.store == "files":
+        if find(self.store).in_log:
             self._watch_log(agent._events)
         return agent
 
@@ -169,7 +172,7 @@ class Home:
 
     def seen(self) -> dict[str, Any]:
         """What is durable, whatever the store."""
-        return observe(self.path, self.store, self.session)
+        return read_session(self.path, self.store, self.session)
 
     def rows(self, query: str, *args: Any) -> list[Any]:
         """By a connection of our own: only what is durable."""
@@ -250,3 +253,74 @@ class Points:
         if when == "after":
             self.seen.append(name)
         self.at(name, when)
+
+
+# --- a life in a line
+
+TWO_TURNS = entry([step("act", n=1), step("act", n=2)], [step("act", n=3)])
+TURNS = entry(*([step("act", n=n)] for n in range(1, 6)))  # and the answer is turn 6
+
+
+def say(home, *requests: str):
+    """One life that asks for each of these in turn; its answers, or None where it died."""
+
+    async def main():
+        async with home.life() as agent:
+            answers = [await agent.say("go", request_id=request) for request in requests or ("r",)]
+        return None if home.dead else answers
+
+    return play(main())
+
+
+def on(kind, handler, **options) -> HookRegistry:
+    registry = HookRegistry()
+    registry.register(kind, handler, **options)
+    return registry
+
+
+def events(home) -> list[dict]:
+    log = EventLog(home.path / f"{home.session}.messages.jsonl", lambda: 0.0)
+    log.close()
+    return log.events
+
+
+# --- providers
+
+MODES = ["complete", "stream"]
+HELLO = [Message("user", "hello")]
+SCRIPT = [
+    {
+        "steps": [
+            [
+                {
+                    "tool": "pay",
+                    "args": {"to": "Zoë", "cents": 5, "more": [{"a": 1, "b": None}]},
+                    "noise": "memo",
+                },
+                {"tool": "look", "args": {}},
+            ]
+        ],
+        "answer": "Paid.",
+    }
+]
+PAY = ToolSpec("pay", "Pays.", {"type": "object", "properties": {"cents": {"type": "integer"}}})
+
+
+async def asked(provider, mode, conversation=HELLO, *, system="", tools=()):
+    """The answer, by either way of asking; a stream's deltas must add up to it (M2)."""
+    if mode == "complete":
+        return await provider.complete(conversation, system=system, tools=tools)
+    items = [item async for item in provider.stream(conversation, system=system, tools=tools)]
+    assert all(isinstance(item, TextDelta) for item in items[:-1])
+    assert "".join(item.text for item in items[:-1]) == items[-1].message.content
+    return items[-1]
+
+
+def ask(provider, mode="complete", *args, **options):
+    return asyncio.run(asked(provider, mode, *args, **options))
+
+
+def after(decision):
+    """The conversation when the tools have done what was decided."""
+    results = [Message("tool", f"did {c.name}", call_id=c.id, tool=c.name) for c in decision.calls]
+    return [*HELLO, decision, *results]

@@ -5,14 +5,20 @@ import asyncio
 import errno
 from collections import Counter
 
+import pytest
 from chaoskit_scenarios import inloop
 
 from reference_agent.ids import ids_from
 from reference_agent.recovery.manager import RecoveryManager
 from reference_agent.service.coordinator import Coordinator
+from reference_agent.sessions.tokens import TokenRefused
 from reference_agent.store.event_log import read_log
+from reference_agent.store.kinds import Location
+from reference_agent.store.registry import DEFAULT
 from reference_agent.terminal.notes import ASK, Notes, NoteTaker
-from reference_agent.turn.agent import Agent
+from reference_agent.turn.agent import Agent, HeldLog
+from reference_agent.turn.runtime import Runtime
+from tests.agent.helpers import play
 from tests.agent.sessions.helpers import START
 
 ENDS = ("run.completed", "run.failed", "run.cancelled", "run.interrupted")
@@ -37,7 +43,7 @@ class Model(NoteTaker):
 class Service:
     """Use within a running loop. `boot` is a new process as far as anybody can tell."""
 
-    def __init__(self, path, store="sqlite", session="s"):
+    def __init__(self, path, store=DEFAULT, session="s"):
         self.path = path
         self.store = store
         self.name = session
@@ -67,19 +73,14 @@ class Service:
     async def _open_agent(self, record, results, tell):
         notes = Notes()
         agent = await Agent.open(
-            self.path,
+            Location(self.path, self.store, inloop.connect),
             session=record.session,
             provider=self.model,
             toolbox=notes.tools(ASK),
-            new_id=self.new_id,
-            clock=self.clock,
-            tell=tell,
-            store=self.store,
-            connect=inloop.connect,
-            events=record.log,
-            boot=self.boot_id,
-            results=results,
-            sleep=self._sleep,
+            runtime=Runtime(
+                new_id=self.new_id, clock=self.clock, sleep=self._sleep, tell=tell, results=results
+            ),
+            held=HeldLog(record.log, self.boot_id),
         )
         notes.directory = await agent.scratchpad()
         return agent
@@ -135,3 +136,41 @@ class Disk:
 
     def take(self):
         self._points.at = lambda _name, _when: None
+
+
+NOTED = "I have written that down (note {})."
+
+
+def played(service, main):
+    """A coroutine with the coordinator of the first boot; whatever is open is closed afterwards."""
+
+    async def whole():
+        await service.boot()
+        try:
+            await main(service.coordinator)
+        finally:
+            await service.coordinator.close()
+
+    play(whole())
+
+
+async def refused(code, awaitable):
+    with pytest.raises(TokenRefused) as caught:
+        await awaitable
+    assert caught.value.code == code
+
+
+async def waits(service, request="q", question="may I?"):
+    """A request that waits, and its token."""
+    outcome = await service.say(f"ask {question}", request)
+    assert (outcome.request_id, outcome.state) == (request, "waiting")
+    assert outcome.token
+    return outcome.token
+
+
+async def thinks(service, request="t", content="think"):
+    """A request that is in progress until `service.model.go_on` is set."""
+    outcome = await service.coordinator.post("s", content, request)
+    assert outcome.state == "running"
+    await service.model.thinking.wait()
+    return outcome

@@ -9,10 +9,11 @@ import pytest
 from reference_agent.messages import Message
 from reference_agent.store import event_log as log_module
 from reference_agent.store.event_log import DamagedLog, EventLog, read_log
-from reference_agent.store.kinds import WrongStore, read_session, read_sessions
+from reference_agent.store.kinds import Location, WrongStore, find
+from reference_agent.store.registry import STORES
 from reference_agent.turn.tools import Tool
 from tests.agent.helpers import Home, Points, entry, play, step
-from tests.agent.test_store import Place
+from tests.agent.stores import Place
 
 pytestmark = pytest.mark.requirement("O1")
 
@@ -57,7 +58,7 @@ def test_a_message_has_the_shape_of_the_seed(tmp_path):
 
 def test_each_line_is_announced_once_by_the_names_that_sqlite_has_too(tmp_path, monkeypatch):
     seen = {}
-    for store in ("sqlite", "files"):
+    for store in STORES.names():
         points = Points(monkeypatch)
         home = home_of(tmp_path / store, store)
         talk(home)
@@ -70,7 +71,7 @@ def test_each_line_is_announced_once_by_the_names_that_sqlite_has_too(tmp_path, 
 
 def test_both_stores_come_to_the_same(tmp_path):
     found = {}
-    for store in ("sqlite", "files"):
+    for store in STORES.names():
         home = home_of(tmp_path / store, store)
         answers = talk(home)
         seen = home.seen()
@@ -242,12 +243,13 @@ def test_the_sessions_of_each_store_are_listed_without_being_touched(tmp_path):
         talk(home)
     torn = (tmp_path / "c.messages.jsonl").read_bytes()[:-5]
     (tmp_path / "c.messages.jsonl").write_bytes(torn)
-    listed = [play(read_sessions(tmp_path, kind)) for kind in ("sqlite", "files")]
+    listed = [play(find(kind).read_sessions(Location(tmp_path, kind))) for kind in STORES.names()]
     assert listed == [[("a", 9)], [("b", 9), ("c", 9)]]
     assert (tmp_path / "c.messages.jsonl").read_bytes() == torn
-    assert play(read_session(tmp_path, "a", "files")) is None
-    assert play(read_session(tmp_path, "nobody", "files")) is None
-    found = play(read_session(tmp_path, "b", "files"))
+    files, place = find("files"), Location(tmp_path, "files")
+    assert play(files.read_session(place, "a")) is None
+    assert play(files.read_session(place, "nobody")) is None
+    found = play(files.read_session(place, "b"))
     assert [each.message.content for each in found.messages][-1] == "Again. []"
     assert found.unfinished == []
 

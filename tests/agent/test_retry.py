@@ -6,7 +6,13 @@ import pytest
 
 from reference_agent.messages import Message
 from reference_agent.providers.base import Answer, ModelError, TextDelta, Usage
-from reference_agent.turn.retry import Restarted, RetriesExhausted, call_with_retry, stream_with_retry
+from reference_agent.turn.retry import (
+    Restarted,
+    RetriesExhausted,
+    RetryPolicy,
+    call_with_retry,
+    stream_with_retry,
+)
 
 ANSWER = Answer(Message("assistant", "two words"), Usage(3, 2))
 MODES = ["complete", "stream"]
@@ -153,7 +159,7 @@ def test_a_server_cannot_have_us_wait_until_tomorrow(mode, options, wait):
     """R1"""
     # BUG found by this test: a Retry-After of a day was waited for, with the request open.
     story = Story(busy(retry_after=86_400.0))
-    story.tell(mode, **options)
+    story.tell(mode, policy=RetryPolicy(**options))
     assert story.waits == [wait]
 
 
@@ -180,11 +186,11 @@ def test_attempts_that_earlier_lives_have_used_up_are_not_made_again(mode):
 def test_the_number_of_attempts_and_the_base_are_the_callers_choice():
     story = Story(*(busy() for _ in range(9)))
     with pytest.raises(ModelError):
-        story.tell(max_retries=1, base_delay_ms=20)
+        story.tell(policy=RetryPolicy(max_retries=1, base_delay_ms=20))
     assert (story.attempts, story.waits) == ([0, 1], [0.02])
     story = Story(busy())
     with pytest.raises(ModelError):
-        story.tell(max_retries=0)
+        story.tell(policy=RetryPolicy(max_retries=0))
     assert (story.attempts, story.waits) == ([0], [])
 
 

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from reference_agent.store.event_log import read_log
+from reference_agent.store.registry import STORES
 from tests.agent.server import TIMEOUT, Server, without_proxies
 
 pytestmark = pytest.mark.requirement("O7")
@@ -27,16 +28,15 @@ async def slow(self, conversation, **how):
 notes.NoteTaker.complete = slow
 sys.exit(cli.main())
 """
-# A sweep at boot that takes as long as it takes: until a file is there.
+# A sweep at boot that takes as long as it takes: until its input is closed.
 SLOW_BOOT = """
-import pathlib, sys, time
+import sys
 from reference_agent.terminal import cli
 from reference_agent.recovery.manager import RecoveryManager
 sweep = RecoveryManager.sweep
 def slow(self, record):
     print("sweeping", flush=True)
-    while not pathlib.Path(sys.argv[-1] + "/go").exists():
-        time.sleep(0.01)
+    sys.stdin.read()
     return sweep(self, record)
 RecoveryManager.sweep = slow
 sys.exit(cli.main())
@@ -66,7 +66,7 @@ def complaints(state):
 
 
 @pytest.mark.requirement("O3", "O4", "O5")
-@pytest.mark.parametrize("store", ["sqlite", "files"])
+@pytest.mark.parametrize("store", STORES.names())
 def test_a_wait_survives_kill_9(state, store):
     with Server(state, "--store", store) as server, server.client() as http:
         http.post("/sessions", json={"id": "s"})
@@ -95,7 +95,7 @@ def test_a_wait_survives_kill_9(state, store):
 
 
 @pytest.mark.requirement("O3")
-@pytest.mark.parametrize("store", ["sqlite", "files"])
+@pytest.mark.parametrize("store", STORES.names())
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_run_in_progress_goes_on_after_any_end(state, store, how):
     with Server(state, "--store", store, code=SLOW) as server, server.client() as http:
@@ -122,13 +122,14 @@ def test_it_listens_only_after_the_boot_sweep(state):
         server.kill()
     port = free_port()
     command = [sys.executable, "-c", SLOW_BOOT, "serve", "--port", str(port), "--state", str(state)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=without_proxies())
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process = subprocess.Popen(command, **pipes, text=True, env=without_proxies())
     with process:
         try:
             assert process.stdout.readline() == "sweeping\n"
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", port))
-            (state / "go").touch()
+            process.stdin.close()
             assert f"127.0.0.1:{port}" in process.stdout.readline()
             socket.create_connection(("127.0.0.1", port)).close()  # at once
         finally:
@@ -171,7 +172,7 @@ def test_it_ends_cleanly_at_whatever_moment_it_is_told_to(state, moment):
     assert complaints(state) == ""
 
 
-@pytest.mark.parametrize("store", ["sqlite", "files"])
+@pytest.mark.parametrize("store", STORES.names())
 def test_a_second_server_does_not_get_what_the_first_one_has(state, store):
     with Server(state, "--store", store) as first, first.client() as http:
         http.post("/sessions", json={"id": "s"})

@@ -3,13 +3,14 @@
 import asyncio
 import hashlib
 
-import aiosqlite
 import pytest
 
 from reference_agent.ids import ids_from
 from reference_agent.messages import idempotency_key
+from reference_agent.store.kinds import Location
 from reference_agent.turn.agent import Agent
 from reference_agent.turn.calls import UNKNOWN_OUTCOME
+from reference_agent.turn.runtime import Runtime
 from reference_agent.turn.tools import Tool, Toolbox
 from tests.agent.helpers import Death, Home, Points, Watched, entry, play, step
 
@@ -422,13 +423,13 @@ def test_parallel_calls_are_all_on_record_with_a_database_that_takes_its_time(tm
 
     async def main():
         agent = await Agent.open(
-            tmp_path,
+            Location(tmp_path),
             session="s",
             provider=Watched(home, None),
             toolbox=Toolbox(home.tools),
-            new_id=ids_from("x"),
-            tell=lambda name, facts: told.append((name, facts.get("call"))),
-            connect=aiosqlite.connect,
+            runtime=Runtime(
+                new_id=ids_from("x"), tell=lambda name, facts: told.append((name, facts.get("call")))
+            ),
         )
         try:
             await agent.say("go", request_id="r")

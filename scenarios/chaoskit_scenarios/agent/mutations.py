@@ -20,7 +20,8 @@ from reference_agent.store import event_log as log, schema
 from reference_agent.store.backlog import FAILURES, Backlog, Operation, Then, nothing
 from reference_agent.store.database import Database
 from reference_agent.store.event_log import EventLog
-from reference_agent.store.files import FilesStore, folded
+from reference_agent.store.files import FilesStore
+from reference_agent.store.fold import folded
 from reference_agent.store.lines import AnyLine, CheckpointWritten
 from reference_agent.store.protocol import SessionStore
 from reference_agent.store.records import RecordedCall, Run, StoredCheckpoint
@@ -30,7 +31,7 @@ from reference_agent.terminal.screen import Screen
 from reference_agent.turn import agent, asking, calls, hooks
 from reference_agent.turn.agent import Agent
 from reference_agent.turn.cadence import Cadence
-from reference_agent.turn.calls import UNKNOWN_OUTCOME, Outcome, ToolRunner
+from reference_agent.turn.calls import UNKNOWN_OUTCOME, CallOutcome, ToolRunner
 from reference_agent.turn.tools import Tool
 
 STORES: tuple[Any, ...] = (SqliteStore, FilesStore)  # in each of them, if nothing else is said
@@ -179,11 +180,11 @@ def skips_hooks_on_resume() -> None:
 
 
 def intent_after_effect() -> None:
-    async def mutate(self: ToolRunner, tool: Tool, call: ToolCall, key: str) -> Outcome:
+    async def mutate(self: ToolRunner, tool: Tool, call: ToolCall, key: str) -> CallOutcome:
         done = await self._store.decided_call(key)
         if done:
-            return Outcome(done.result or "", "completed")
-        outcome = await self._attempt(tool, call.args, key) or Outcome(UNKNOWN_OUTCOME, "unknown")
+            return CallOutcome(done.result or "", "completed")
+        outcome = await self._attempt(tool, call.args, key) or CallOutcome(UNKNOWN_OUTCOME, "unknown")
         await self._store.issue_call(call, key)
         return await self._finish(call, outcome)
 
@@ -191,23 +192,23 @@ def intent_after_effect() -> None:
 
 
 def forgets_pending() -> None:
-    async def settle(self: ToolRunner, tool: Tool, known: RecordedCall) -> Outcome:
+    async def settle(self: ToolRunner, tool: Tool, known: RecordedCall) -> CallOutcome:
         call = ToolCall(known.call_id, known.tool, known.args)
         outcome = await self._attempt(tool, known.args, known.key)
-        return await self._finish(call, outcome or Outcome(UNKNOWN_OUTCOME, "unknown"))
+        return await self._finish(call, outcome or CallOutcome(UNKNOWN_OUTCOME, "unknown"))
 
     replace(ToolRunner, "_settle", settle)
 
 
 def ignores_completed() -> None:
-    async def outcome(self: ToolRunner, call: ToolCall) -> Outcome:
+    async def outcome(self: ToolRunner, call: ToolCall) -> CallOutcome:
         tool = self._toolbox.find(call.name)
         assert tool is not None
         return await self._begin(tool, call)
 
-    async def mutate(self: ToolRunner, tool: Tool, call: ToolCall, key: str) -> Outcome:
+    async def mutate(self: ToolRunner, tool: Tool, call: ToolCall, key: str) -> CallOutcome:
         await self._store.issue_call(call, key)
-        done = await self._attempt(tool, call.args, key) or Outcome(UNKNOWN_OUTCOME, "unknown")
+        done = await self._attempt(tool, call.args, key) or CallOutcome(UNKNOWN_OUTCOME, "unknown")
         return await self._finish(call, done)
 
     replace(ToolRunner, "_outcome", outcome)
@@ -221,9 +222,9 @@ def key_without_arguments() -> None:
 def never_asks_the_user() -> None:
     sound = ToolRunner._finish
 
-    async def finish(self: ToolRunner, call: ToolCall, outcome: Outcome) -> Outcome:
+    async def finish(self: ToolRunner, call: ToolCall, outcome: CallOutcome) -> CallOutcome:
         if outcome.status == "unknown":
-            outcome = Outcome("error: it failed", "failed")
+            outcome = CallOutcome("error: it failed", "failed")
         return await sound(self, call, outcome)
 
     replace(ToolRunner, "_finish", finish)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from chaoskit.model import Scenario, Service, Target
+from chaoskit_scenarios import readers
 from chaoskit_scenarios.mutants import AGENT_MUTANTS
 
 REQUESTS = 2
@@ -52,9 +53,9 @@ SERVICES = (
 TARGET = Target(
     entry="chaoskit_scenarios.agent.target:main",
     # What the entry imports anyway on its way, imported once instead.
-    preload=("aiosqlite", "encodings.idna", "tenacity"),
+    preload=("aiosqlite", "encodings.idna", "tenacity", *readers.modules()),
 )
-STORES = ("sqlite", "files")
+STORES = readers.readable_stores()
 ALWAYS = ("recovers", "exactly-once", "single-interruption", "prefix-log", "model-calls", "bookkeeping")
 LIKE_THE_UNDISTURBED = (*ALWAYS, "rollback", "crash-equivalence")
 

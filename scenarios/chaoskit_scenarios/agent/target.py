@@ -30,19 +30,22 @@ import msgspec
 
 from chaoskit.inside import Life
 from chaoskit_scenarios import inloop
+from chaoskit_scenarios.readers import read_checkpoint, read_session
 from reference_agent.ids import ids_from
 from reference_agent.messages import Message, Plan, Step, unanswered
 from reference_agent.providers.base import Answer, ModelError, TextDelta, ToolSpec, can_pass
 from reference_agent.providers.scripted import ScriptedProvider
 from reference_agent.store import schema
 from reference_agent.store.durable import sync_directory
-from reference_agent.store.kinds import StoreKind
+from reference_agent.store.kinds import Location
+from reference_agent.store.registry import DEFAULT
 from reference_agent.terminal import config as settings
 from reference_agent.terminal.screen import Screen
 from reference_agent.terminal.setup import agent_options
 from reference_agent.turn.agent import Agent
 from reference_agent.turn.hooks import AgentStart, Allow, Deny, HookRegistry, ModifyArgs, PreToolUse
 from reference_agent.turn.options import Options
+from reference_agent.turn.runtime import Runtime
 from reference_agent.turn.tools import Args, Tool, Toolbox
 
 SESSION = "session"
@@ -61,7 +64,7 @@ async def _main(life: Life) -> None:
     life.probe("meant", effects=meant(life.workload))
     agent = await open_agent(life)
     if life.number:
-        life.probe("recovered", **observe(life.directory, life.store))
+        life.probe("recovered", **observe(life))
         if "shown" in life.workload:
             life.probe("shown", shown=shown(agent))
     for number, request in enumerate(life.workload["requests"]):
@@ -75,7 +78,7 @@ async def _main(life: Life) -> None:
     if status.degraded:
         life.probe("degraded", waiting=status.waiting, error=status.last_error)
     else:
-        seen = observe(life.directory, life.store)
+        seen = observe(life)
         life.probe("end", questions=questions, **seen, **kept(life))
 
 
@@ -84,25 +87,24 @@ async def open_agent(life: Life) -> Agent:
     life.probe("cadence", **msgspec.structs.asdict(options.cadence))
     registry = HookRegistry()
     agent = await Agent.open(
-        life.directory,
+        location(life),
         session=SESSION,
         provider=WatchedProvider(life),
         toolbox=toolbox(life),
-        new_id=ids_from(f"{life.seed}/{life.number}"),
-        clock=life.now,
-        tell=lambda name, facts: life.ack(name, **facts),
+        runtime=Runtime(
+            new_id=ids_from(f"{life.seed}/{life.number}"),
+            clock=life.now,
+            tell=lambda name, facts: life.ack(name, **facts),
+            hooks=registry,
+        ),
         options=options,
-        store=store_of(life),
-        connect=inloop.connect,
-        registry=registry,
     )
     install_hooks(registry, agent, life.workload)
     return agent
 
 
-def store_of(life: Life) -> StoreKind:
-    chosen: StoreKind = msgspec.convert(life.store, StoreKind)
-    return chosen
+def location(life: Life) -> Location:
+    return Location(life.directory, life.store or DEFAULT, inloop.connect)
 
 
 def chosen(life: Life) -> Options:
@@ -213,7 +215,7 @@ def as_told(message: Message) -> str:
 
 
 def toolbox(life: Life, *more: Tool) -> Toolbox:
-    async def lookup(args: Args, key: str) -> str:  # noqa: ARG001 - the signature of every tool
+    async def lookup(args: Args, _key: str) -> str:
         return f"{args['customer']} is a customer"
 
     async def pay(args: Args, key: str) -> str:
@@ -222,21 +224,21 @@ def toolbox(life: Life, *more: Tool) -> Toolbox:
     async def mail(args: Args, key: str) -> str:
         return f"sent, {life.call('mail', 'send', key=key, **args)['receipt']}"
 
-    async def was_mailed(args: Args, key: str) -> str | None:  # noqa: ARG001
+    async def was_mailed(_args: Args, key: str) -> str | None:
         found = life.call("mail", "happened", key=key)
         return f"sent, {found['receipt']}" if found else None
 
-    async def post(args: Args, key: str) -> str:  # noqa: ARG001 - the board knows no keys
+    async def post(args: Args, _key: str) -> str:  # the board knows no keys
         return f"posted, {life.call('board', 'post', **args)['receipt']}"
 
-    async def fail(args: Args, key: str) -> str:  # noqa: ARG001
+    async def fail(args: Args, _key: str) -> str:
         raise ValueError(args["reason"])
 
-    async def hang(args: Args, key: str) -> str:  # noqa: ARG001
+    async def hang(_args: Args, _key: str) -> str:
         await asyncio.Event().wait()
         return "never"
 
-    async def big(args: Args, key: str) -> str:  # noqa: ARG001
+    async def big(args: Args, _key: str) -> str:
         return "x" * int(args["size"])
 
     return Toolbox(
@@ -306,99 +308,9 @@ def kept(life: Life) -> dict[str, Any]:
     """Plan and budget of the last checkpoint, where the workload asks for a plan."""
     if "plan" not in life.workload:
         return {}
-    if life.store == "files":
-        return {"kept": kept_in_files(life.directory)}
-    db = sqlite3.connect(f"file:{life.directory / 'sessions.db'}?mode=ro", uri=True)
-    try:
-        plan, spent = db.execute(
-            "SELECT content, spent_tokens FROM checkpoints LEFT JOIN plans ON hash = plan"
-            " ORDER BY version DESC LIMIT 1"
-        ).fetchone()
-    finally:
-        db.close()
-    return {"kept": {"plan": json.loads(plan or "null"), "spent": spent}}
+    return {"kept": read_checkpoint(life.directory, life.store or DEFAULT, SESSION)}
 
 
-def kept_in_files(directory: Path) -> dict[str, Any]:
-    lines = (directory / f"{SESSION}.messages.jsonl").read_bytes().split(b"\n")[:-1]
-    written = [e for e in map(json.loads, lines) if e["kind"] == "checkpoint.written"]
-    plans = {e["plan"]: e["plan_content"] for e in written if e.get("plan_content")}
-    return {"plan": plans.get(written[-1].get("plan")), "spent": written[-1]["spent_tokens"]}
-
-
-# --- what is on disk, read without any of the agent's own code
-
-
-def observe(directory: Path, store: str | None, session: str = SESSION) -> dict[str, Any]:
-    content = (directory / f"{session}.messages.jsonl").read_bytes()
-    # Not str.splitlines: a line of JSON may contain U+2028 and others that it takes for its end.
-    lines = [line.decode(errors="replace") for line in content.splitlines(keepends=True)]
-    found = in_files(lines) if store == "files" else in_database(directory / "sessions.db")
-    return {**found, "log": lines}
-
-
-def in_database(path: Path) -> dict[str, Any]:
-    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-    try:
-        query = "SELECT role, content, tool_args FROM messages ORDER BY id"
-        messages = db.execute(query).fetchall()
-        answers = db.execute("SELECT request_id, answer FROM requests ORDER BY rowid").fetchall()
-        found = db.execute("SELECT MAX(last_msg_id), MAX(version), COUNT(*) FROM checkpoints").fetchone()
-        usage = db.execute("SELECT turn, input_tokens + output_tokens FROM token_usage").fetchall()
-        errors = db.execute("SELECT turn, attempt FROM errors ORDER BY id").fetchall()
-    finally:
-        db.close()
-    return {
-        "messages": messages,
-        "answers": dict(answers),
-        "checkpoint": found[0],
-        "versions": list(found[1:]),
-        "usage": usage,
-        "errors": errors,
-    }
-
-
-def in_files(lines: Sequence[str]) -> dict[str, Any]:
-    events = [event for line in lines if (event := whole(line))]
-    of: dict[str, list[Any]] = {}
-    messages: list[tuple[int, list[Any]]] = []
-    for event in events:
-        kind, _, role = event["kind"].partition(".")
-        of.setdefault(event["kind"], []).append(event)
-        if kind == "message":
-            row = [role, event["content"], compact(event["calls"]) if "calls" in event else None]
-            messages.append((number(event["message_id"]), row))
-        elif event["kind"] == "messages.rolled_back":
-            last = number(event["last_message_id"])
-            messages = [message for message in messages if message[0] <= last]
-    checkpoints = of.get("checkpoint.written", [])
-    answers = {each["request_id"]: None for each in of.get("request.accepted", [])}
-    answers |= {each["request_id"]: each["answer"] for each in of.get("request.answered", [])}
-    return {
-        "messages": [row for _id, row in messages],
-        "answers": answers,
-        "checkpoint": max((number(each["last_message_id"]) for each in checkpoints), default=None),
-        "versions": [max((c["version"] for c in checkpoints), default=None), len(checkpoints)],
-        "usage": [
-            [each["turn"], each["input_tokens"] + each["output_tokens"]]
-            for each in of.get("decision.recorded", [])
-        ],
-        "errors": [[each["turn"], each["attempt"]] for each in of.get("error.recorded", [])],
-    }
-
-
-def whole(line: str) -> dict[str, Any] | None:
-    """A line that is no event is for `prefix-log` to judge."""
-    try:
-        event = json.loads(line)
-    except ValueError:
-        return None
-    return event if isinstance(event, dict) and "kind" in event else None
-
-
-def number(message_id: str) -> int:
-    return int(message_id.removeprefix("msg_"))
-
-
-def compact(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+def observe(life: Life) -> dict[str, Any]:
+    """The session as it is on disk."""
+    return read_session(life.directory, life.store or DEFAULT, SESSION)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +80,7 @@ def unsynced_snapshot() -> None:
     def replace_file(path: Path, content: bytes) -> None:
         aside = path.with_name(path.name + ".tmp")
         aside.write_bytes(content)
-        os.replace(aside, path)  # noqa: PTH105 - the call that everybody knows
+        aside.replace(path)
         files.sync_directory(path.parent)
 
     replace(artifacts, "replace_file", replace_file)

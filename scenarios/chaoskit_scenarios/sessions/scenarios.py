@@ -14,7 +14,7 @@ from typing import Any
 
 from chaoskit.model import Json, Scenario, Service, Target
 from chaoskit_scenarios.agent import payments
-from chaoskit_scenarios.agent.payments import LIKE_THE_UNDISTURBED, SERVICES, STORES
+from chaoskit_scenarios.agent.payments import LIKE_THE_UNDISTURBED, SERVICES, STORES, TARGET
 from chaoskit_scenarios.mutants import SESSION_MUTANTS
 
 APPROVAL = {"tool": "approve", "args": {"what": "the payment"}}
@@ -44,7 +44,6 @@ def http(seed: int) -> dict[str, Any]:
     return {"requests": [work["requests"][0], work["requests"][-1]]}
 
 
-PRELOAD = ("aiosqlite", "encodings.idna", "tenacity")
 FOR_HTTP = (
     "anyio._backends._asyncio",
     "anyio.streams.tls",
@@ -65,7 +64,7 @@ def scenario(
     return Scenario(
         name=name,
         summary=summary,
-        target=Target(entry=entry, preload=(*PRELOAD, *preload)),
+        target=Target(entry=entry, preload=(*TARGET.preload, *preload)),
         workload=workload,
         services=(*SERVICES, Service(name="client")),
         mutants=SESSION_MUTANTS,

@@ -22,9 +22,9 @@ from chaoskit_scenarios.agent.target import (
     SESSION,
     WatchedProvider,
     chosen,
+    location,
     meant,
     observe,
-    store_of,
     toolbox,
 )
 from reference_agent.ids import ids_from
@@ -33,9 +33,8 @@ from reference_agent.service.coordinator import Coordinator
 from reference_agent.service.outcome import Outcome
 from reference_agent.sessions.record import SessionRecord
 from reference_agent.sessions.tokens import TokenRefused, TokenService
-from reference_agent.turn.agent import Agent
-from reference_agent.turn.asking import Listener
-from reference_agent.turn.calls import Results
+from reference_agent.turn.agent import Agent, HeldLog
+from reference_agent.turn.runtime import Listener, Results, Runtime
 from reference_agent.turn.tools import Tool
 
 APPROVE = Tool(
@@ -75,19 +74,13 @@ class Services:
 
     async def _open_agent(self, record: SessionRecord, results: Results, tell: Listener) -> Agent:
         return await Agent.open(
-            self.life.directory,
+            location(self.life),
             session=record.session,
             provider=WatchedProvider(self.life),
             toolbox=toolbox(self.life, APPROVE),
-            new_id=self.new_id,
-            clock=self.clock,
-            tell=tell,
-            store=store_of(self.life),
+            runtime=Runtime(new_id=self.new_id, clock=self.clock, tell=tell, results=results),
             options=chosen(self.life),
-            connect=inloop.connect,
-            events=record.log,
-            boot=self.boot,
-            results=results,
+            held=HeldLog(record.log, self.boot),
         )
 
     def _tokens(self, record: SessionRecord) -> TokenService:
@@ -100,7 +93,7 @@ class Services:
         await self.report_status()
         await self.coordinator.read(SESSION)
         if self.life.number:
-            self.life.probe("recovered", **observe(self.life.directory, self.life.store))
+            self.life.probe("recovered", **observe(self.life))
 
     async def report_status(self) -> None:
         """What is claimed, and all that it is derived from: the oracle derives it again."""
@@ -115,11 +108,7 @@ class Services:
         await self.report_status()
         await self.coordinator.close()
         self.life.probe(
-            "end",
-            questions=[],
-            never="secret_",
-            files=files_of(self.life.directory),
-            **observe(self.life.directory, self.life.store),
+            "end", questions=[], never="secret_", files=files_of(self.life.directory), **observe(self.life)
         )
 
 

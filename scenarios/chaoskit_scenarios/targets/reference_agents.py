@@ -7,16 +7,17 @@ that was interrupted is an open question to the user, and is never sent blindly 
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from chaoskit_scenarios import inloop
 from reference_agent.messages import Message, ToolCall
 from reference_agent.providers.base import Answer, TextDelta, ToolSpec, Usage
-from reference_agent.store.kinds import StoreKind
+from reference_agent.store.kinds import Location
 from reference_agent.turn.agent import Agent
 from reference_agent.turn.calls import Waits
+from reference_agent.turn.runtime import Results, Runtime, nothing_yet
 from reference_agent.turn.tools import Args, Tool, Toolbox
 
 GUARANTEES = "reference_agent/__init__.py"
@@ -39,7 +40,7 @@ class Sqlite:
         "valid": ("a line is durable before it counts; a damaged database is reported (G6, G9)", GUARANTEES),
         "consume-once": ("one process per session: the second is refused (G9)", GUARANTEES),
     }
-    store: StoreKind = "sqlite"
+    store = "sqlite"
 
     async def start(self, directory: str, world: Any) -> str:
         agent = await self._open(directory, world)
@@ -74,34 +75,27 @@ class Sqlite:
             await agent.close()
 
     async def _open(
-        self,
-        directory: str,
-        world: Any,
-        *,
-        gate: bool = False,
-        results: Callable[[str], str | None] = lambda _call: None,
+        self, directory: str, world: Any, *, gate: bool = False, results: Results = nothing_yet
     ) -> Agent:
         def tell(name: str, facts: dict[str, Any]) -> None:
             if name == "surfaced":
                 world.surface(facts["call"], facts["args"])
 
         return await Agent.open(
-            Path(directory),
+            Location(Path(directory), self.store, inloop.connect),
             session="session",
             provider=Scripted(world, gate),
             toolbox=tools(world),
-            new_id=lambda kind: f"{kind}_{uuid.uuid4().hex[:12]}",
-            tell=tell,
-            store=self.store,
-            connect=inloop.connect,
-            results=results,
+            runtime=Runtime(
+                new_id=lambda kind: f"{kind}_{uuid.uuid4().hex[:12]}", tell=tell, results=results
+            ),
         )
 
 
 class Files(Sqlite):
     """The reference agent on files: one log of lines"""
 
-    store: StoreKind = "files"
+    store = "files"
 
 
 class Scripted:
@@ -114,13 +108,7 @@ class Scripted:
         self._world = world
         self._gate = gate
 
-    async def complete(
-        self,
-        conversation: Sequence[Message],
-        *,
-        system: str,  # noqa: ARG002 - the Provider's signature
-        tools: Sequence[ToolSpec],  # noqa: ARG002
-    ) -> Answer:
+    async def complete(self, conversation: Sequence[Message], **_also: object) -> Answer:
         if self._gate and not any(message.role == "assistant" for message in conversation):
             return Answer(Message("assistant", "", calls=(APPROVAL,)), Usage(1, 1))
         mine = [m for m in conversation if APPROVAL not in m.calls and m.call_id != APPROVAL.id]
@@ -142,7 +130,7 @@ def tools(world: Any) -> Toolbox:
     async def pay(args: Args, key: str) -> str:
         return str(world.act("payments", "pay", key=key, **args))
 
-    async def mail(args: Args, key: str) -> str:  # noqa: ARG001 - mail knows no keys
+    async def mail(args: Args, _key: str) -> str:  # mail knows no keys
         return str(world.act("mail", "send", **args))
 
     return Toolbox(

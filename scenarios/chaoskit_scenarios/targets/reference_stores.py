@@ -12,12 +12,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import aiosqlite
-
 from reference_agent.ids import system_clock
 from reference_agent.messages import Budget, Message, Plan, Step
-from reference_agent.store.kinds import SessionStore, StoreKind, open_log, open_store
+from reference_agent.store.kinds import Location, Opening, open_log, open_store
 from reference_agent.store.lock import SessionLock
+from reference_agent.store.protocol import SessionStore
 
 
 class Files:
@@ -41,7 +40,7 @@ class Files:
         ),
         "fenced": ("one process per session: the second is refused", "reference_agent/store/lock.py"),
     }
-    kind: StoreKind = "files"
+    kind = "files"
 
     def open(self, directory: str) -> None:
         self.directory = Path(directory)
@@ -60,7 +59,10 @@ class Files:
                 held.callback(lock.release)
                 log = open_log(self.directory, session, system_clock)
                 held.callback(log.close)
-                store = await open_store(self.kind, log, session, "agent", system_clock, aiosqlite.connect)
+                location = Location(self.directory, self.kind)
+                store = await open_store(
+                    Opening(location=location, session=session, log=log, clock=system_clock)
+                )
                 await store.create_session("model", "provider", f"{session}.scratch")
                 self.opened[session] = store
                 self.held.push(held.pop_all())
@@ -106,7 +108,7 @@ class Files:
 class Sqlite(Files):
     """The reference agent's store on SQLite: one database, a log beside it"""
 
-    kind: StoreKind = "sqlite"
+    kind = "sqlite"
     callers = "one"  # a thread for each session's connection: two runs would differ
 
     async def settings(self) -> dict[str, Any]:

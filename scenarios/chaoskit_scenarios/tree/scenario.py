@@ -14,6 +14,7 @@ from typing import Any
 from chaoskit.model import Scenario, Target
 from chaoskit_scenarios.agent.payments import STORES
 from chaoskit_scenarios.mutants import TREE_MUTANTS
+from chaoskit_scenarios.readers import modules
 
 AGENTS = 6
 MOST = 200  # with more, a client that repeats itself after a crash asks for what nobody remembers (D5)
@@ -21,6 +22,7 @@ CALLED = 10  # at the end, at most
 KINDS = {"ask": 5, "send": 4, "question": 2, "suspend": 2, "resume": 1}
 PACES = (0.05, 0.3, 1.5)  # seconds between two operations: a crowd, a conversation, one by one
 
+DAEMON_STORES = ("reference_agent.daemon.sqlite", "reference_agent.daemon.files")
 Step = dict[str, Any]
 
 
@@ -119,7 +121,7 @@ SCENARIOS = {
     "tree": Scenario(
         name="tree",
         summary="a daemon with a tree of agents that spawn, ask, suspend and stop each other",
-        target=Target(entry="chaoskit_scenarios.tree.target:main", preload=("aiosqlite", "sqlite3")),
+        target=Target(entry="chaoskit_scenarios.tree.target:main", preload=(*DAEMON_STORES, *modules())),
         workload=workload,
         workload_for=workload_for,
         invariants=("recovers", "tree", "delivery", "no-active", "prefix-log"),

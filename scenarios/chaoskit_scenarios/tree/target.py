@@ -15,8 +15,7 @@ from typing import Any
 
 from chaoskit.inside import Life
 from chaoskit_scenarios import inloop
-from chaoskit_scenarios.agent.target import store_of
-from chaoskit_scenarios.tree.disk import look
+from chaoskit_scenarios.readers import read_daemon
 from reference_agent.daemon.daemon import Daemon
 from reference_agent.daemon.delivery import NotAnswered
 from reference_agent.daemon.journal import Refused
@@ -24,6 +23,8 @@ from reference_agent.daemon.mailbox import Limits
 from reference_agent.daemon.provider import POISON, ScriptedProvider
 from reference_agent.daemon.stores import opened_store
 from reference_agent.ids import ids_from
+from reference_agent.store.kinds import Location
+from reference_agent.store.registry import DEFAULT
 
 
 def main(life: Life) -> None:
@@ -32,23 +33,22 @@ def main(life: Life) -> None:
 
 
 async def _main(life: Life, delays: random.Random) -> None:
-    kind, asked = store_of(life), life.workload
-    async with opened_store(
-        life.directory, kind, clock=life.now, connect=inloop.connecting(delays), segment=asked["segment"]
-    ) as store:
+    asked, kind = life.workload, life.store or DEFAULT
+    location = Location(life.directory, kind, inloop.connecting(delays))
+    async with opened_store(location, clock=life.now, segment=asked["segment"]) as store:
         providers = {"scripted": ScriptedProvider(life.seed)}
         new_id, limits = ids_from(f"{life.seed}/{life.number}"), Limits(mailbox=asked["mailbox"])
         daemon = Daemon(store, providers, new_id=new_id, limits=limits)
         await daemon.recover()
         if life.number:
-            life.probe("recovered", **look(life.directory, kind))
+            life.probe("recovered", **read_daemon(life.directory, kind))
         await daemon.start()
         client = Client(life, daemon)
         await asyncio.gather(*map(client.do, asked["steps"]))
         for step in asked["call"]:
             await client.do(step)
         await daemon.settled()
-        life.probe("end", **look(life.directory, kind))
+        life.probe("end", **read_daemon(life.directory, kind))
         await daemon.close()
 
 
@@ -89,15 +89,15 @@ class Client:
 
     async def _ask(self, **told: Any) -> None:
         await self._question(**told)
-        await self._reply(told["id"])
+        await self._reply(id=told["id"])
 
     async def _question(self, **told: Any) -> None:
         await self._send(asks=True, **told)
 
-    async def _reply(self, id: str) -> None:  # noqa: A002 - the name in the workload
+    async def _reply(self, **told: str) -> None:
         with suppress(NotAnswered):
-            said = await self._daemon.reply_to(id)
-            self._life.ack("replied", id=id, said=said)
+            said = await self._daemon.reply_to(told["id"])
+            self._life.ack("replied", id=told["id"], said=said)
 
     async def _suspend(self, agent: str) -> None:
         await self._daemon.suspend(agent)

@@ -15,6 +15,7 @@ from reference_agent.daemon.daemon import Daemon
 from reference_agent.daemon.provider import ScriptedProvider, ScriptedSession
 from reference_agent.daemon.stores import opened_store
 from reference_agent.ids import ids_from
+from reference_agent.store.kinds import Location
 
 DEAD = 9
 AGENTS = "abcde"
@@ -49,7 +50,7 @@ class DeadlyProvider(ScriptedProvider):
 
 
 async def main(store, boot, broken):
-    async with opened_store(Path(), store, clock=lambda: 0.0, connect=inloop.connect) as opened:
+    async with opened_store(Location(Path(), store, inloop.connect), clock=lambda: 0.0) as opened:
         providers = {"scripted": DeadlyProvider(broken)}
         daemon = Daemon(opened, providers, new_id=ids_from(boot))
         await daemon.recover()

@@ -16,8 +16,8 @@ from reference_agent.daemon.mailbox import Limits
 from reference_agent.daemon.provider import ScriptedProvider
 from reference_agent.daemon.stores import opened_store
 from reference_agent.ids import ids_from
+from reference_agent.store.kinds import Location
 
-STORES = ["sqlite", "files"]
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - no waiting for a disk
 SCRIPTED = {"provider": "scripted", "model": "m1"}
 
@@ -79,7 +79,7 @@ class Home:
             finally:
                 await store.close()
             return
-        async with opened_store(self.path, self.kind, clock=lambda: 0.0, connect=inloop.connect) as store:
+        async with opened_store(Location(self.path, self.kind, inloop.connect), clock=lambda: 0.0) as store:
             yield store
 
     @asynccontextmanager

@@ -13,11 +13,13 @@ from reference_agent.daemon.provider import ScriptedProvider
 from reference_agent.daemon.records import TurnSaved
 from reference_agent.daemon.stores import opened_store
 from reference_agent.ids import random_id
+from reference_agent.store.kinds import Location
 from reference_agent.store.lock import SessionBusy
-from tests.agent.daemon.helpers import SCRIPTED, STORES, Home, assert_sound, family, history, watched
+from reference_agent.store.registry import STORES
+from tests.agent.daemon.helpers import SCRIPTED, Home, assert_sound, family, history, watched
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=STORES.names())
 def home(request, tmp_path):
     return Home(tmp_path, request.param)
 
@@ -295,7 +297,7 @@ def test_with_threads_under_sqlite_and_a_clock_that_runs(tmp_path):
     """As it is used: twenty agents at once, on aiosqlite as it is."""
 
     async def main():
-        async with opened_store(tmp_path, "sqlite", clock=lambda: 0.0) as store:
+        async with opened_store(Location(tmp_path, "sqlite"), clock=lambda: 0.0) as store:
             daemon = Daemon(store, {"scripted": ScriptedProvider(slowest=0.01)}, new_id=random_id)
             await daemon.spawn("a", **SCRIPTED)
             names = [f"b{n}" for n in range(20)]

@@ -6,7 +6,8 @@ import random
 import pytest
 from chaoskit_scenarios import inloop
 
-from tests.agent.daemon.helpers import SCRIPTED, STORES, Home, watched
+from reference_agent.store.registry import STORES
+from tests.agent.daemon.helpers import SCRIPTED, Home, watched
 
 pytestmark = pytest.mark.requirement("S7")
 
@@ -54,7 +55,7 @@ def test_callbacks_that_are_no_steps_of_tasks_keep_their_order():
     assert called == list(range(50))
 
 
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("store", STORES.names())
 def test_the_daemon_persists_in_an_order_that_the_seed_decides(tmp_path, store):
     """The same operations at the same time; nothing but the order of ready tasks is drawn."""
 

@@ -18,18 +18,9 @@ from reference_agent.daemon.records import Enqueued, Message, Settled
 from reference_agent.daemon.recovery import PROMPT, prompt
 from reference_agent.daemon.state import REMEMBERED
 from reference_agent.store.event_log import DamagedLog
+from reference_agent.store.registry import STORES
 from tests.agent.daemon.deadly import DEAD
-from tests.agent.daemon.helpers import (
-    MEMORY,
-    SCRIPTED,
-    STORES,
-    Death,
-    Home,
-    assert_sound,
-    family,
-    history,
-    watched,
-)
+from tests.agent.daemon.helpers import MEMORY, SCRIPTED, Death, Home, assert_sound, family, history, watched
 
 SIX = {
     "session.created",
@@ -148,7 +139,7 @@ def test_wherever_it_dies_nothing_acknowledged_is_lost(in_memory, kind, segment)
 
 
 @pytest.mark.requirement("S4", "S5")
-@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("kind", STORES.names())
 def test_a_recovery_may_die_wherever_it_likes(tmp_path, kind):
     async def half(daemon):
         await family(daemon)
@@ -181,7 +172,7 @@ def test_a_recovery_may_die_wherever_it_likes(tmp_path, kind):
 
 
 @pytest.mark.requirement("S4", "S9")
-@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("kind", STORES.names())
 def test_only_roots_are_resumed_with_a_prompt_and_children_on_demand(tmp_path, kind):
     home = Home(tmp_path, kind)
 
@@ -208,7 +199,7 @@ def test_only_roots_are_resumed_with_a_prompt_and_children_on_demand(tmp_path, k
 
 
 @pytest.mark.requirement("S9")
-@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("kind", STORES.names())
 @pytest.mark.parametrize("point", ["send.completed", "message.enqueued", "message.delivered"])
 def test_b_replied_but_a_never_got_it(tmp_path, kind, point):
     """B is not asked to repeat it: not even woken, once its turn is durable."""
@@ -294,7 +285,7 @@ def test_sqlite_keeps_what_counts_and_not_what_was_ever_sent(tmp_path):
 
 
 @pytest.mark.requirement("S3", "S4")
-@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("kind", STORES.names())
 def test_a_message_that_waited_for_long_is_still_known_when_it_has_been_settled(tmp_path, monkeypatch, kind):
     """Those that were settled last are known, not those that were sent last."""
     monkeypatch.setattr(state_module, "REMEMBERED", 10)
@@ -370,7 +361,7 @@ def lives_of_a_deadly_daemon(directory, store, broken="nobody"):
 
 
 @pytest.mark.requirement("S3")
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("store", STORES.names())
 def test_a_message_that_ends_the_whole_daemon_is_set_aside_and_those_beside_it_are_not(tmp_path, store):
     """Five real deaths, each with everybody in the middle of a turn."""
     lives, aside, turns = lives_of_a_deadly_daemon(tmp_path, store)

@@ -1,0 +1,21 @@
+"""What is imported when it is needed, and not before: `reference-agent --help` and a process that only
+plays a script shall not pay for an HTTP client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import import_module
+from operator import attrgetter
+from typing import Any
+
+
+def load(reference: str) -> Any:
+    """What "module:attribute" refers to."""
+    module, _, attribute = reference.partition(":")
+    return attrgetter(attribute)(import_module(module))
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """What whoever misspelt a name may have meant."""
+    close: list[str] = load("difflib:get_close_matches")(name, list(known), 1)
+    return close[0] if close else None

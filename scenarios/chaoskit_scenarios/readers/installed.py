@@ -1,0 +1,5 @@
+"""Imported before the fork if other packages have added stores: reads their metadata once, for all lives."""
+
+from chaoskit_scenarios.readers import readable_stores
+
+NAMES = readable_stores()
