@@ -3,14 +3,18 @@
 The nouns, in the order in which data flow, each with its module:
 
 - a **Scenario** (`model`) is a Target, a seeded workload and the invariants that must hold;
-- a **plan** (`plan`) turns the points seen in a run without faults into **Schedules**;
-- the **supervisor** (`supervisor`) carries out one Schedule: it is the only code that starts,
-  kills and restarts processes, with a **zygote** (`zygote`) to start them in milliseconds and a
-  **World** (`world`) that lives outside the crash and keeps the ledger of effects;
+- a **plan** (`search.plan`) turns the points seen in a run without faults into work, each item of it a
+  **Schedule** of **Faults** (`faults`) or a few crash states of a **Recording** (`recording`);
+- an **executor** (`search.execution`) has the work done, here or in other processes, on a **rig** (`search.rig`);
+- the **supervisor** (`run.supervisor`) carries out one Schedule: it is the only code that starts,
+  kills and restarts processes, with a **zygote** (`run.zygote`) to start them in milliseconds and a
+  **World** (`run.world`) that lives outside the crash and keeps the ledger of effects;
 - a **Run** (`model`) holds a trace and a **History**, the only input of
-- the **oracle** (`oracle`), which gives a **Verdict** and **Findings**;
-- a **campaign** (`campaign`) does this for a whole plan, on several cores;
-- a **Repro** (`repro`) is the printable token from which a failure is met again.
+- the **oracle** (`search.oracle`), which gives a **Verdict** and **Findings**;
+- a **campaign** (`search.campaign`) does this for whole plans and adds up a **Result** (`search.result`);
+- a **certificate** (`certify`) is a set of campaigns, one for each variant of somebody else's adapter;
+- a **Repro** (`repro`) is the printable token from which a failure is reproduced;
+- `show` renders all of it, `cli` and `pytest_plugin` are the ways in.
 
 What runs inside the target's process lives in `inside` and imports nothing of all this.
 """

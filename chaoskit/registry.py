@@ -155,7 +155,7 @@ def store(scenario: Scenario, name: str | None) -> str | None:
     """The store that was asked for, or the scenario's default; None where there is no choice."""
     if name is None:
         return scenario.stores[0] if scenario.stores else None
-    if name not in scenario.stores:
+    if name.partition(":")[0] not in scenario.stores:  # `postgresql://...` is of the kind `postgresql`
         raise UnknownName(unknown(f"store of {scenario.name}", name, scenario.stores))
     return name
 

@@ -17,5 +17,7 @@ def load(reference: str) -> Any:
 
 def closest(name: str, known: Iterable[str]) -> str | None:
     """What whoever misspelt a name may have meant."""
-    close: list[str] = load("difflib:get_close_matches")(name, list(known), 1)
+    from difflib import get_close_matches  # noqa: PLC0415 - only a misspelt name pays for it
+
+    close = get_close_matches(name, list(known), 1)
     return close[0] if close else None

@@ -70,15 +70,15 @@ def leaves_something(life: Life) -> bool:
     for thread in threading.enumerate():
         if thread is not threading.main_thread():
             thread.join(PATIENCE)  # a pool's threads may be about to end
-    if len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208 - once per life: keep it cheap
+    if len(os.listdir("/proc/self/task")) > 1:  # once per life: keep it cheap
         return True
     return any(place.startswith(str(life.directory)) for place in open_files())
 
 
 def open_files() -> Iterator[str]:
-    for fd in os.listdir("/proc/self/fd"):  # noqa: PTH208
+    for fd in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # the one that listed the directory
-            yield os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115
+            yield os.readlink(f"/proc/self/fd/{fd}")
 
 
 def leave(code: int) -> None:

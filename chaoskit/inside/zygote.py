@@ -117,10 +117,10 @@ def become_fresh_interpreter(channel: int) -> None:
 
 def why_not_fork(known: set[int]) -> str:
     """A reason why a fork would be unsafe, or nothing."""
-    threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - once per fork: keep it cheap
+    threads = len(os.listdir("/proc/self/task"))  # once per fork: keep it cheap
     if threads != 1:
         return f"expected one thread before a fork, found {threads}: start them in the entry"
-    for fd in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208
+    for fd in map(int, os.listdir("/proc/self/fd")):
         if fd > 2 and fd not in known:
             with contextlib.suppress(OSError):  # the descriptor that listed the directory
                 place = str(Path(f"/proc/self/fd/{fd}").readlink())

@@ -18,7 +18,7 @@ def main() -> None:
     marker = f"CHAOSKIT_SESSION={session}".encode()
     deadline = time.monotonic() + PATIENCE
     # A worker of the dead harness may still be writing while it is being killed: look again.
-    while kill_all(marker) or os.path.exists(directory):  # noqa: PTH110 - start-up time
+    while kill_all(marker) or os.path.exists(directory):
         shutil.rmtree(directory, ignore_errors=True)
         if time.monotonic() > deadline:
             sys.exit(f"chaoskit: could not remove {directory}")
@@ -36,13 +36,13 @@ def kill_all(marker: bytes) -> bool:
 
 
 def running() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def belongs(pid: int, marker: bytes) -> bool:
     """Whether a process carries our marker. A zombie has no environment left, and needs no killing."""
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 - no pathlib here: start-up time
+        with open(f"/proc/{pid}/environ", "rb") as file:
             return marker in file.read().split(b"\0")
     except OSError:
         return False

@@ -53,7 +53,9 @@ def unknown(what: str, name: str, known: tuple[str, ...]) -> str:
 
 @cache
 def _entry_points(group: str) -> dict[str, str]:
-    found = load("importlib.metadata:entry_points")(group=group)
+    from importlib.metadata import entry_points  # noqa: PLC0415 - only a foreign store pays for it
+
+    found = entry_points(group=group)
     return {entry.name: entry.value for entry in found}
 
 

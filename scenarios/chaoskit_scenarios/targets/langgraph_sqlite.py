@@ -102,7 +102,7 @@ class UncommittedSaver(SqliteSaver):
     """A control: SqliteSaver that never commits a checkpoint. Its own connection sees all of them."""
 
     @contextmanager
-    def cursor(self, transaction: bool = True) -> Iterator[sqlite3.Cursor]:  # noqa: ARG002
+    def cursor(self, transaction: bool = True) -> Iterator[sqlite3.Cursor]:
         with super().cursor(transaction=False) as cursor:
             yield cursor
 
@@ -120,7 +120,7 @@ class Memory(_Sync):
     suite = (SUITE, "conformance.py", "langgraph.checkpoint.memory:InMemorySaver")
     promises = {}  # "for debugging or testing purposes", says its documentation
 
-    def open(self, directory: str) -> None:  # noqa: ARG002
+    def open(self, directory: str) -> None:
         self.saver = InMemorySaver()
 
     def close(self) -> None:

@@ -140,7 +140,7 @@ class Scripted(Model):
 
     async def get_response(
         self,
-        system_instructions: str | None,  # noqa: ARG002 - the SDK's signature
+        system_instructions: str | None,
         input: Any,  # noqa: A002
         *_: Any,
         **__: Any,

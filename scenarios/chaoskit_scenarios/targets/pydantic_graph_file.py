@@ -24,7 +24,7 @@ State = dict[str, Any]
 
 @dataclass
 class Step(BaseNode[State, None, int]):
-    async def run(self, ctx: GraphRunContext[State]) -> End[int]:  # noqa: ARG002
+    async def run(self, ctx: GraphRunContext[State]) -> End[int]:
         return End(0)
 
 

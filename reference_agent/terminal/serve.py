@@ -42,7 +42,7 @@ def run(options: Namespace) -> int:
 
 async def _serve(options: Namespace, setup: Setup) -> None:
     try:
-        serve: Serve = load("reference_agent.service.server:serve")  # only who serves pays for uvicorn
+        serve: Serve = load("reference_agent.terminal.server:serve")  # only who serves pays for uvicorn
     except ImportError as error:
         raise Problem(
             f"serve needs a package that is not installed: {error.name} (pip install 'chaoskit[http]')"
