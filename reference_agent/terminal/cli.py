@@ -18,9 +18,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from reference_agent.references import load
 from reference_agent.store.registry import DEFAULT, STORES, UnknownName, name_in
 
 HELP = ("-h", "--help")
@@ -42,9 +41,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _obey(options: argparse.Namespace) -> int:
-    module = "service.serve" if options.command == "serve" else "terminal.chat"
-    run: Callable[[argparse.Namespace], int] = load(f"reference_agent.{module}:run")
-    return run(options)
+    # Imported only now: `--help` pays for neither, and a chat does not pay for a server.
+    if options.command == "serve":
+        from reference_agent.terminal import serve  # noqa: PLC0415
+
+        return serve.run(options)
+    from reference_agent.terminal import chat  # noqa: PLC0415
+
+    return chat.run(options)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -8,14 +8,11 @@ from __future__ import annotations
 import asyncio
 import socket
 from argparse import Namespace
-from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, closing, suppress
 from ipaddress import ip_address
 
 from reference_agent.ids import random_id, system_clock
-from reference_agent.providers.base import Provider
 from reference_agent.recovery.manager import BootReport, RecoveryManager
-from reference_agent.references import load
 from reference_agent.service.coordinator import Coordinator
 from reference_agent.sessions.record import SessionRecord
 from reference_agent.terminal.notes import ASK
@@ -23,8 +20,6 @@ from reference_agent.terminal.screen import complain, tell
 from reference_agent.terminal.setup import Problem, Setup, explained, log_to, open_session, set_up
 from reference_agent.turn.agent import Agent, HeldLog
 from reference_agent.turn.runtime import Listener, Results
-
-Serve = Callable[[Coordinator, Provider, socket.socket, Callable[[], None]], Awaitable[None]]
 
 
 def run(options: Namespace) -> int:
@@ -42,7 +37,7 @@ def run(options: Namespace) -> int:
 
 async def _serve(options: Namespace, setup: Setup) -> None:
     try:
-        serve: Serve = load("reference_agent.terminal.server:serve")  # only who serves pays for uvicorn
+        from reference_agent.service.server import serve  # noqa: PLC0415 - needs the extra `http`
     except ImportError as error:
         raise Problem(
             f"serve needs a package that is not installed: {error.name} (pip install 'chaoskit[http]')"
