@@ -5,7 +5,7 @@ The nouns, in the order in which data flow, each with its module:
 - a **Scenario** (`model`) is a Target, a seeded workload and the invariants that must hold;
 - a **plan** (`search.plan`) turns the points seen in a run without faults into work, each item of it a
   **Schedule** of **Faults** (`faults`) or a few crash states of a **Recording** (`recording`);
-- an **executor** (`search.execution`) has the work done, here or elsewhere, on a **rig** (`search.rig`);
+- an **executor** (`search.executors`) has the work done, here or elsewhere, on a **rig** (`search.rig`);
 - the **supervisor** (`run.supervisor`) carries out one Schedule: it is the only code that starts,
   kills and restarts processes, with a **zygote** (`run.zygote`) to start them in milliseconds and a
   **World** (`run.world`) that lives outside the crash and keeps the ledger of effects;

@@ -6,9 +6,9 @@ from typing import TypeVar
 
 import msgspec
 
-from chaoskit import entries
+from chaoskit import entry_points
 from chaoskit.adapter import Adapter, read as read_adapter, requirements
-from chaoskit.entries import UnknownName, unknown
+from chaoskit.entry_points import UnknownName, unknown
 from chaoskit.model import Claim, Invariant, Mutant, Scenario, Subject
 from chaoskit.settings import Settings
 
@@ -55,7 +55,7 @@ def resolve(settings: Settings) -> Resolved:
 
 def scenarios() -> dict[str, Scenario]:
     """Those that are known by name."""
-    found = entries.declared(SCENARIOS, Scenario)
+    found = entry_points.declared(SCENARIOS, Scenario)
     return dict(sorted(found.items()))
 
 
@@ -71,8 +71,8 @@ def scenario(name: str) -> Scenario:
 def targets() -> dict[str, str]:
     """The known adapters: name -> reference."""
     found: dict[str, str] = {}
-    for entry in entries.entries(TARGETS):
-        family = entries.load_reference(entry.value)
+    for entry in entry_points.entries(TARGETS):
+        family = entry_points.load_reference(entry.value)
         assert isinstance(family, dict), f"{entry.value} is not a dictionary"
         found |= family
     return dict(sorted(found.items()))
@@ -95,8 +95,8 @@ def _scenario_of_target(name: str) -> Scenario:
     """`NAME#variant` is the same with one more flag in its workload: zombie, fickle, race, fork."""
     plain, _, variant = name.partition("#")
     found = adapter(plain)
-    (entry,) = (entry for entry in entries.entries(SUBJECTS) if entry.name == found.subject)
-    build = entries.load_reference(entry.value)
+    (entry,) = (entry for entry in entry_points.entries(SUBJECTS) if entry.name == found.subject)
+    build = entry_points.load_reference(entry.value)
     assert callable(build), f"{entry.value} does not make scenarios"
     made = build(found)
     assert isinstance(made, Scenario), f"{entry.value} made a {type(made).__name__}"
@@ -112,8 +112,8 @@ def _scenario_of_target(name: str) -> Scenario:
 
 def invariants() -> dict[str, Invariant]:
     """Every one there is, claims included."""
-    found: dict[str, Invariant] = {**entries.declared(INVARIANTS, Invariant)}
-    return dict(sorted({**found, **entries.declared(CLAIMS, Claim)}.items()))
+    found: dict[str, Invariant] = {**entry_points.declared(INVARIANTS, Invariant)}
+    return dict(sorted({**found, **entry_points.declared(CLAIMS, Claim)}.items()))
 
 
 def invariant(name: str) -> Invariant:
@@ -123,14 +123,14 @@ def invariant(name: str) -> Invariant:
 
 def claims(subject: Subject | None = None) -> dict[str, Claim]:
     """What a certificate examines, in the order of its rows."""
-    every = entries.declared(CLAIMS, Claim)
+    every = entry_points.declared(CLAIMS, Claim)
     return {name: claim for name, claim in every.items() if subject in (None, claim.subject)}
 
 
 def _by_reference(what: str, name: str, kind: type[T], known: dict[str, T]) -> T:
     if ":" not in name:
         raise UnknownName(unknown(what, name, known))
-    found = entries.load_reference(name)
+    found = entry_points.load_reference(name)
     if not isinstance(found, kind):
         raise UnknownName(f"{name} is a {type(found).__name__}, not a {kind.__name__}")
     return found

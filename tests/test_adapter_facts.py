@@ -6,7 +6,7 @@ import pytest
 from chaoskit_scenarios.targets import TARGETS
 
 from chaoskit.adapter import BadAdapter, read
-from chaoskit.inside.stores import at_once, items_of, recognised
+from chaoskit.inside.store_driver import at_once, items_of, recognised
 
 STORE = """
 DOCS = "https://example.org/docs"

@@ -6,7 +6,7 @@ import pytest
 from chaoskit import registry
 from chaoskit.model import Verdict
 from chaoskit.search.campaign import run_campaign
-from chaoskit.search.execution import one_each, stay_on
+from chaoskit.search.executors import one_each, stay_on
 from chaoskit.search.rig import CannotTest
 from chaoskit.settings import Settings
 from chaoskit.story import tell

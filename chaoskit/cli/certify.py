@@ -15,7 +15,7 @@ from chaoskit.certify import certificate as certificates
 from chaoskit.certify.certificate import Certificate, FailOn
 from chaoskit.certify.certification import certify as examine, settings_for
 from chaoskit.cli.options import EXIT, VIOLATED, Duration, Seed, Tiers, check_disk, write_text
-from chaoskit.entries import CannotLoad
+from chaoskit.entry_points import CannotLoad
 from chaoskit.faults.power import MOST_STATES
 from chaoskit.run.environment import NoEnvironment
 from chaoskit.search.rig import CannotTest

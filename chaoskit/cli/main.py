@@ -17,7 +17,7 @@ from chaoskit.cli.doctor import doctor
 from chaoskit.cli.listing import list_
 from chaoskit.cli.options import NOTHING_KNOWN
 from chaoskit.cli.run import replay, report_, run
-from chaoskit.entries import CannotLoad, UnknownName
+from chaoskit.entry_points import CannotLoad, UnknownName
 from chaoskit.run.environment import NoEnvironment
 from chaoskit.search.rig import CannotTest
 

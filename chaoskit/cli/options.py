@@ -12,7 +12,7 @@ import msgspec
 import rich_click as click
 
 from chaoskit.disk import interposer
-from chaoskit.entries import UnknownName, unknown
+from chaoskit.entry_points import UnknownName, unknown
 from chaoskit.faults.kind import kinds
 from chaoskit.model import Verdict
 from chaoskit.search.tiers import chosen

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from chaoskit import entries
+from chaoskit import entry_points
 from chaoskit.disk.hint import Hint
 from chaoskit.disk.interposer import Action
 from chaoskit.disk.ops import Profile, Trace
@@ -60,13 +60,13 @@ class FaultKind(msgspec.Struct, frozen=True, kw_only=True):
 
 def kinds() -> dict[str, FaultKind]:
     """Every kind there is, by name."""
-    return entries.declared(GROUP, FaultKind)
+    return entry_points.declared(GROUP, FaultKind)
 
 
 def kind(name: str) -> FaultKind:
     found = kinds().get(name)
     if found is None:
-        raise entries.UnknownName(entries.unknown("fault", name, sorted(kinds())))
+        raise entry_points.UnknownName(entry_points.unknown("fault", name, sorted(kinds())))
     return found
 
 

@@ -26,7 +26,7 @@ from chaoskit.run.workspace import Workspace
 from chaoskit.search.baseline import judge_undisturbed, undisturbed
 from chaoskit.search.budget import Budget, Share
 from chaoskit.search.confirm import confirm_all
-from chaoskit.search.execution import Executor, executor_for
+from chaoskit.search.executors import Executor, executor_for
 from chaoskit.search.fuzz import Fuzz
 from chaoskit.search.outcome import Outcome
 from chaoskit.search.plan import Plan, RebuiltStates, Sample, Seen, Sweep

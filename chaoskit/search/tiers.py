@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from chaoskit import entries
+from chaoskit import entry_points
 from chaoskit.disk.ops import Profile
 from chaoskit.faults.kind import StateSource
 from chaoskit.faults.power import MOST_STATES
@@ -55,7 +55,7 @@ class Tier(msgspec.Struct, frozen=True, kw_only=True):
 
 def tiers() -> dict[str, Tier]:
     """Every one there is, in the order of the columns."""
-    return entries.declared(GROUP, Tier)
+    return entry_points.declared(GROUP, Tier)
 
 
 def default_tiers() -> tuple[str, ...]:
@@ -66,7 +66,7 @@ def chosen(names: Sequence[str]) -> tuple[str, ...]:
     """These, in the order of the columns; UnknownName for one that is not there."""
     for name in names:
         if name not in tiers():
-            raise entries.UnknownName(entries.unknown("tier", name, tiers()))
+            raise entry_points.UnknownName(entry_points.unknown("tier", name, tiers()))
     return tuple(name for name in tiers() if name in names)
 
 

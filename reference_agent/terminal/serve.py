@@ -18,7 +18,8 @@ from reference_agent.sessions.record import SessionRecord
 from reference_agent.terminal.notes import ASK
 from reference_agent.terminal.screen import complain, tell
 from reference_agent.terminal.setup import Problem, Setup, explained, log_to, open_session, set_up
-from reference_agent.turn.agent import Agent, HeldLog
+from reference_agent.turn.agent import Agent
+from reference_agent.turn.opening import HeldLog
 from reference_agent.turn.runtime import Listener, Results
 
 

@@ -27,9 +27,10 @@ from reference_agent.store.lock import SessionBusy
 from reference_agent.store.registry import DEFAULT, UnknownName
 from reference_agent.terminal import config as settings
 from reference_agent.terminal.notes import Notes, NoteTaker
-from reference_agent.turn.agent import Agent, HeldLog
+from reference_agent.turn.agent import Agent
 from reference_agent.turn.cadence import Cadence
 from reference_agent.turn.hooks import HookRegistry
+from reference_agent.turn.opening import HeldLog
 from reference_agent.turn.options import Options
 from reference_agent.turn.runtime import Listener, Results, Runtime, nobody, nothing_yet
 from reference_agent.turn.tools import Tool

@@ -26,20 +26,17 @@ from typing import Any
 
 import msgspec
 
-from reference_agent.ids import checked_session
 from reference_agent.logs.structured import get_logger
 from reference_agent.messages import Budget, Message, Plan, ToolCall, unanswered
 from reference_agent.providers.base import ModelError, Provider
 from reference_agent.recovery.rollback import Recovery
 from reference_agent.store.backlog import Backlog
-from reference_agent.store.event_log import EventLog
-from reference_agent.store.kinds import Location, Opening, open_log, open_store
-from reference_agent.store.lock import SessionLock
-from reference_agent.store.protocol import SessionStore
+from reference_agent.store.kinds import Location
 from reference_agent.store.records import RecordedCall, Request, Run, StoredCheckpoint
 from reference_agent.turn import hooks
 from reference_agent.turn.asking import ModelCaller, Watcher
 from reference_agent.turn.calls import ToolRunner, Waits
+from reference_agent.turn.opening import HeldLog, OpenSession, open_session
 from reference_agent.turn.options import Options
 from reference_agent.turn.runtime import Runtime
 from reference_agent.turn.tools import Toolbox
@@ -63,24 +60,6 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str | None
     budget: Budget
     open_questions: tuple[RecordedCall, ...]
-
-
-class HeldLog(msgspec.Struct, frozen=True):
-    """The log of a session whose lock somebody else has, who keeps both; and the boot of that one."""
-
-    events: EventLog
-    boot: str
-
-
-class OpenSession(msgspec.Struct, frozen=True, kw_only=True):
-    """What is open of a session. Without a lock, lock and log belong to somebody else."""
-
-    directory: Path
-    name: str
-    store: SessionStore
-    events: EventLog
-    boot: str
-    lock: SessionLock | None
 
 
 class Agent:
@@ -154,35 +133,13 @@ class Agent:
         held: HeldLog | None = None,
     ) -> Agent:
         """Open a session and recover it. Whoever has its lock and its log already hands over `held`."""
-        checked_session(session)
         options = options or Options()
         async with AsyncExitStack() as opened:  # what was opened is closed if the rest cannot be
-            lock = None
-            if held:
-                events, boot = held.events, held.boot
-            else:
-                lock = SessionLock(location.directory / f"{session}.lock")
-                opened.callback(lock.release)
-                events = open_log(location.directory, session, runtime.clock)
-                opened.callback(events.close)
-                boot = runtime.new_id("boot")
-            store = await open_store(
-                Opening(
-                    location=location,
-                    session=session,
-                    log=events,
-                    clock=runtime.clock,
-                    agent=options.agent_id,
-                )
-            )
-            opened.push_async_callback(store.close)
+            found = await open_session(opened, location, session, runtime, options, held)
             # Relative: who moves the state directory moves the scratchpads with it.
-            await store.create_session(provider.model, provider.name, f"{session}.scratch")
-            checkpoint = await Recovery(store, events, boot).recover()
-            opened_session = OpenSession(
-                directory=location.directory, name=session, store=store, events=events, boot=boot, lock=lock
-            )
-            agent = cls(opened_session, provider=provider, toolbox=toolbox, runtime=runtime, options=options)
+            await found.store.create_session(provider.model, provider.name, f"{session}.scratch")
+            checkpoint = await Recovery(found.store, found.events, found.boot).recover()
+            agent = cls(found, provider=provider, toolbox=toolbox, runtime=runtime, options=options)
             await agent._load(checkpoint)
             opened.pop_all()
         log.info(

@@ -20,7 +20,7 @@ def store(adapter: Adapter) -> Scenario:
     return Scenario(
         name=f"target:{adapter.name}",
         summary=adapter.summary,
-        target=_target(adapter, "chaoskit.inside.stores:main"),
+        target=_target(adapter, "chaoskit.inside.store_driver:main"),
         workload=_saves(adapter),
         invariants=tuple(registry.claims("store")),
     )
@@ -45,7 +45,7 @@ def agent(adapter: Adapter) -> Scenario:
     return Scenario(
         name=f"target:{adapter.name}",
         summary=adapter.summary,
-        target=_target(adapter, "chaoskit.inside.agents:main"),
+        target=_target(adapter, "chaoskit.inside.agent_driver:main"),
         workload=lambda _seed: {
             "adapter": adapter.reference,
             "task": "Pay A-17 and B-3, and tell Alice.",

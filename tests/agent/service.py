@@ -16,7 +16,8 @@ from reference_agent.store.event_log import read_log
 from reference_agent.store.kinds import Location
 from reference_agent.store.registry import DEFAULT
 from reference_agent.terminal.notes import ASK, Notes, NoteTaker
-from reference_agent.turn.agent import Agent, HeldLog
+from reference_agent.turn.agent import Agent
+from reference_agent.turn.opening import HeldLog
 from reference_agent.turn.runtime import Runtime
 from tests.agent.helpers import play
 from tests.agent.sessions.helpers import START

@@ -33,7 +33,8 @@ from reference_agent.service.coordinator import Coordinator
 from reference_agent.service.outcome import Outcome
 from reference_agent.sessions.record import SessionRecord
 from reference_agent.sessions.tokens import TokenRefused, TokenService
-from reference_agent.turn.agent import Agent, HeldLog
+from reference_agent.turn.agent import Agent
+from reference_agent.turn.opening import HeldLog
 from reference_agent.turn.runtime import Listener, Results, Runtime
 from reference_agent.turn.tools import Tool
 

@@ -32,7 +32,7 @@ from typing import Any
 
 from chaoskit.inside.life import Life
 from chaoskit.inside.loading import load
-from chaoskit.inside.stores import make_repeatable
+from chaoskit.inside.store_driver import make_repeatable
 
 Message = dict[str, Any]  # {"role": "user" | "assistant" | "tool", "calls": [id...], "call_id": id}
 RESUMERS = 2
