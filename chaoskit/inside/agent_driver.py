@@ -32,14 +32,14 @@ from typing import Any
 
 from chaoskit.inside.life import Life
 from chaoskit.inside.loading import load
-from chaoskit.inside.store_driver import make_repeatable
+from chaoskit.inside.store_driver import awaited, make_repeatable
 
 Message = dict[str, Any]  # {"role": "user" | "assistant" | "tool", "calls": [id...], "call_id": id}
 RESUMERS = 2
 PATIENCE = 3.0  # seconds; one that waits for the other's lock never comes
 
 
-class World:
+class AdapterWorld:
     """What an adapter's model and tools talk to. Nothing of it is touched by a crash."""
 
     def __init__(self, life: Life) -> None:
@@ -110,7 +110,7 @@ def orphans(messages: Sequence[Message]) -> list[str]:
 
 def main(life: Life) -> None:
     make_repeatable(life)
-    adapter, world = load(life.workload["adapter"])(), World(life)
+    adapter, world = load(life.workload["adapter"])(), AdapterWorld(life)
     life.probe("meant", effects=life.workload["meant"])
     if life.workload.get("race"):
         race(life, adapter, world)
@@ -142,7 +142,7 @@ def _validity(adapter: Any, directory: str) -> dict[str, Any]:
     return {"valid": True}
 
 
-def race(life: Life, adapter: Any, world: World) -> None:
+def race(life: Life, adapter: Any, world: AdapterWorld) -> None:
     """Park a task, then resume it in several processes at once: the gated effect must happen once.
 
     Its tool is slow: whoever is let to it acts when the others are there, too, or were refused.
@@ -176,7 +176,7 @@ def _meet(there: mmap.mmap, number: int) -> None:
         time.sleep(0.002)
 
 
-def _resume_quietly(adapter: Any, directory: str, world: World) -> int:
+def _resume_quietly(adapter: Any, directory: str, world: AdapterWorld) -> int:
     signal.alarm(20)
     try:
         call(adapter.approve, directory, world)
@@ -187,8 +187,4 @@ def _resume_quietly(adapter: Any, directory: str, world: World) -> int:
 
 def call(method: Any, *args: Any) -> Any:
     answer = method(*args)
-    return asyncio.run(_awaited(answer)) if inspect.isawaitable(answer) else answer
-
-
-async def _awaited(answer: Any) -> Any:
-    return await answer
+    return asyncio.run(awaited(answer)) if inspect.isawaitable(answer) else answer

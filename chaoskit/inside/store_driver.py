@@ -219,11 +219,11 @@ class Store:
     def finish(self, answer: Any) -> Any:
         if inspect.isawaitable(answer):
             self._loop = self._loop or asyncio.new_event_loop()
-            return self._loop.run_until_complete(_awaited(answer))
+            return self._loop.run_until_complete(awaited(answer))
         return answer
 
 
-async def _awaited(answer: Any) -> Any:
+async def awaited(answer: Any) -> Any:
     return await answer
 
 
