@@ -17,6 +17,7 @@ from chaoskit.inside.loading import load
 
 T = TypeVar("T")
 OURS = "chaoskit"
+MANY = 40  # names: beside a good guess, a longer list helps nobody
 
 
 class UnknownName(ValueError):
@@ -69,4 +70,6 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
     names = list(known)
     close = difflib.get_close_matches(name, names, 1)
     guess = f": did you mean {close[0]!r}?" if close else ""
+    if close and len(names) > MANY:
+        return f"no {what} {name!r}{guess}"
     return f"no {what} {name!r}{guess} (there are: {', '.join(names) or 'none'})"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import zlib
 
 import msgspec
@@ -30,6 +31,11 @@ def encode(repro: Repro) -> str:
     body = msgspec.msgpack.encode(repro)
     packed = zlib.compress(zlib.crc32(body).to_bytes(4, "big") + body, 9)
     return PREFIX + base64.urlsafe_b64encode(packed).decode().rstrip("=")
+
+
+def short_id(token: str) -> str:
+    """A few characters that name a token where its result is at hand."""
+    return hashlib.blake2b(token.encode(), digest_size=3).hexdigest()
 
 
 def decode(token: str) -> Repro:

@@ -1,18 +1,18 @@
 """The story of a run, in a few lines that a person can follow. Pure: events -> text.
 
-Per life: what was acknowledged, what was done to the World, how it ended, what was found.
+Per life: what it acknowledged, what it did to the World next to the crash, how it ended.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from chaoskit.model import Ack, Born, Crashed, Effect, Ended, Event, Fail, Invoke, Ok, Probe, Struck, select
+from chaoskit.model import Ack, Born, Crashed, Effect, Ended, Event, Fail, Invoke, Ok, Struck, select
 
-WIDTH = 88
+WIDTH = 74  # with its indentation a line fits on 80 columns
+AROUND = 4  # effects shown on either side of a crash
 
 
 def tell(events: Sequence[Event]) -> tuple[str, ...]:
@@ -47,17 +47,14 @@ def operations(events: Sequence[Event]) -> tuple[str, ...]:
 
 
 def _life(events: list[Event]) -> Iterator[str]:
-    for probe in select(events, Probe, "recovered"):
-        yield _short(f"found after recovery: {_sizes(probe.data)}")
+    crashes = list(select(events, Crashed))
     yield from _acknowledged(list(select(events, Ack)))
-    yield from _effects(select(events, Effect))
-    for crash in select(events, Crashed):
+    yield from _effects([e for e in select(events, Effect) if e.action != "ask"], crashed=bool(crashes))
+    for crash in crashes:
         what = "firing" if crash.fault.point.op is None else "operation"
         yield f"dies: {crash.fault} ({what} {crash.at} of this life)"
     for struck in select(events, Struck):
         yield f"suffers: {struck.fault}"
-    for probe in select(events, Probe, "end"):
-        yield _short(f"found at the end: {_sizes(probe.data)}")
     for end in select(events, Ended):
         if end.how != "crashed":
             reason = end.detail.strip().splitlines()[-1:]
@@ -66,28 +63,26 @@ def _life(events: list[Event]) -> Iterator[str]:
 
 def _acknowledged(acks: list[Ack]) -> Iterator[str]:
     if acks:
-        counts = ", ".join(f"{name} x{n}" for name, n in Counter(a.name for a in acks).items())
         last = acks[-1]
-        yield _short(f"acknowledged: {counts}; the last: {last.name} {_facts(last.data)}")
+        times = f"{len(acks)} times, last" if len(acks) > 1 else "once"
+        yield _short(f"acknowledges {times}: {last.name} {_facts(last.data)}")
 
 
-def _effects(effects: Iterable[Effect]) -> Iterator[str]:
-    for effect in effects:
-        if effect.action == "ask":
-            continue
+def _effects(effects: list[Effect], *, crashed: bool) -> Iterator[str]:
+    """Those next to the crash: the last before it, the first after it."""
+    shown = effects[-AROUND:] if crashed else effects[:AROUND]
+    left_out = len(effects) - len(shown)
+    if crashed and left_out:
+        yield f"... {left_out} effects before these"
+    for effect in shown:
         done = "done" if effect.applied else "recognised by its key, not done again"
         yield _short(f"{effect.service}.{effect.action} {_facts(effect.args)}: {done}")
+    if not crashed and left_out:
+        yield f"... {left_out} effects after these"
 
 
 def _facts(data: dict[str, Any]) -> str:
     return " ".join(f"{name}={json.dumps(value)}" for name, value in data.items())
-
-
-def _sizes(data: dict[str, Any]) -> str:
-    return ", ".join(
-        f"{len(value)} {name}" if isinstance(value, list | dict) else f"{name}={value}"
-        for name, value in data.items()
-    )
 
 
 def _short(line: str) -> str:

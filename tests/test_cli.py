@@ -1,6 +1,7 @@
 """The command line as its users call it: words, exit codes, JSON, and one clear line for an error."""
 
 import json
+import re
 
 import pytest
 
@@ -40,7 +41,7 @@ def test_a_run_that_does_not_hold_ends_with_the_line_to_paste(chaoskit):
     assert last.startswith("reproduce: chaoskit replay ck1-")
     again = chaoskit(*last.split()[2:])
     assert again.returncode == 1
-    assert again.stdout.splitlines()[-1] == "recovers/failed: met again"
+    assert again.stdout.splitlines()[-1] == "recovers/failed: reproduced"
 
 
 def test_json_has_the_fields_of_the_contract(chaoskit):
@@ -161,7 +162,7 @@ def test_a_store_is_chosen_printed_and_met_again(chaoskit, tmp_path):
     assert json.loads((tmp_path / "out.json").read_text())["store"] == "paper"
     again = chaoskit("replay", other.stdout.split()[-1])
     assert "CHOOSING --store paper --seed 0" in again.stdout.replace("\n", "")
-    assert again.stdout.splitlines()[-1] == "recovers/failed: met again"
+    assert again.stdout.splitlines()[-1] == "recovers/failed: reproduced"
 
 
 def test_the_stores_of_a_scenario_are_listed(chaoskit):
@@ -204,7 +205,7 @@ def test_the_six_crash_points_of_the_daemon_are_listed_under_their_names(chaoski
 
 def test_a_saved_result_is_rendered_again(chaoskit, tmp_path):
     first = chaoskit("run", f"{TARGETS}:FAILING", "--jobs", "1")
-    (saved,) = (tmp_path / ".chaoskit").iterdir()
+    (saved,) = (path for path in (tmp_path / ".chaoskit").iterdir() if path.is_dir())
     again = chaoskit("report", str(saved))
     assert again.returncode == 1
     assert again.stdout == first.stdout
@@ -221,3 +222,61 @@ def test_help_is_there_for_every_command(chaoskit, args):
     result = chaoskit(*args, "--help")
     assert result.returncode == 0
     assert "Usage" in result.stdout
+
+
+def test_a_failure_is_replayed_by_its_short_id_and_as_the_last_one(chaoskit):
+    result = chaoskit("run", f"{TARGETS}:FAILING", "--jobs", "1")
+    (short,) = re.findall(r"^  chaoskit replay (\w+)$", result.stdout, re.MULTILINE)
+    for name in ("last", short, short[:4]):
+        again = chaoskit("replay", name)
+        assert (again.returncode, again.stdout.splitlines()[-1]) == (1, "recovers/failed: reproduced")
+
+
+def test_an_id_that_nobody_knows_is_wrong_use(chaoskit):
+    assert "no finding was seen here" in chaoskit("replay", "last").stderr
+    chaoskit("run", f"{TARGETS}:FAILING", "--jobs", "1")
+    result = chaoskit("replay", "zzzz")
+    assert result.returncode == 2
+    assert "'zzzz' names no finding seen here" in result.stderr
+
+
+def test_what_holds_is_one_line_and_unfolds(chaoskit):
+    short, long = counting(chaoskit), counting(chaoskit, "-v")
+    assert "1 kinds of points x kill before, kill after: all hold" in short.stdout
+    assert "persist point" not in short.stdout
+    assert "persist point" in long.stdout
+
+
+def test_no_line_is_wider_than_80_columns_but_commands_messages_and_tokens(chaoskit):
+    result = chaoskit("run", "payments", "--jobs", "2", "--seed", "1", "--mutant", "forgets-pending")
+    wide = [line for line in result.stdout.splitlines() if len(line) > 80]
+    assert all(
+        line.startswith(("chaoskit run", "reproduce: ", "  mail", "  also: ", "  kept: ")) for line in wide
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("durable", "Broken by: "),
+        ("exactly-once", "Smallest history that breaks it"),
+        ("power-posix", "a tier"),
+        ("disk", "Method."),
+        ("holds", "Exit code 0"),
+        ("payments", "Judged by: recovers"),
+    ],
+)
+def test_every_word_is_explained(chaoskit, word, said):
+    result = chaoskit("explain", word)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert said in result.stdout
+
+
+def test_a_word_that_is_not_there_suggests_the_nearest(chaoskit):
+    result = chaoskit("explain", "duable")
+    assert (result.returncode, result.stderr) == (2, "chaoskit: no word 'duable': did you mean 'durable'?\n")
+
+
+def test_without_arguments_it_says_what_to_try_first(chaoskit):
+    result = chaoskit()
+    assert "chaoskit run payments" in result.stdout + result.stderr

@@ -168,7 +168,7 @@ def test_a_power_loss_is_reproduced_from_its_token_and_explained(chaoskit):
     assert "** power lost **" in result.stdout
     again = chaoskit(*result.stdout.splitlines()[-1].split()[2:])
     assert again.returncode == 1
-    assert again.stdout.splitlines()[-1] == "recovers/failed: met again"
+    assert again.stdout.splitlines()[-1] == "recovers/failed: reproduced"
 
 
 @pytest.mark.requirement("C3")
@@ -176,7 +176,7 @@ def test_a_torn_write_is_reproduced_from_its_token(chaoskit):
     result = chaoskit("run", "store-jsonl-uncut", "--points", "syscalls", "--json", "-")
     findings = json.loads(result.stdout)["findings"]
     torn = next(finding for finding in findings if finding["tier"] == "torn")
-    assert chaoskit("replay", torn["repro"]).stdout.splitlines()[-1].endswith("met again")
+    assert chaoskit("replay", torn["repro"]).stdout.splitlines()[-1].endswith("reproduced")
 
 
 def test_json_counts_states_and_confirmations(chaoskit):

@@ -126,7 +126,7 @@ def test_it_stops_at_the_first_violation_and_the_token_meets_it_again(chaoskit):
     again = chaoskit("replay", token)
     assert again.returncode == 1
     assert f"--agents 7 --seed {wanted.seed}: {wanted.schedule}" in again.stdout
-    assert again.stdout.splitlines()[-1] == "recovers/failed: met again"
+    assert again.stdout.splitlines()[-1] == "recovers/failed: reproduced"
 
 
 def test_json_has_the_seed_and_the_operations_of_a_finding(chaoskit):
@@ -145,7 +145,7 @@ def test_a_workload_that_fails_without_any_fault_is_a_finding_that_can_be_met_ag
     assert result.returncode == 1
     assert "recovers/failed [undisturbed]" in result.stdout
     again = chaoskit("replay", result.stdout.splitlines()[-1].split()[-1])
-    assert (again.returncode, again.stdout.splitlines()[-1]) == (1, "recovers/failed: met again")
+    assert (again.returncode, again.stdout.splitlines()[-1]) == (1, "recovers/failed: reproduced")
 
 
 def test_a_run_that_goes_another_way_before_its_crash_is_a_doubt():

@@ -14,7 +14,8 @@ from chaoskit import registry
 from chaoskit.certify import certificate as certificates
 from chaoskit.certify.certificate import Certificate, FailOn
 from chaoskit.certify.certification import certify as examine, settings_for
-from chaoskit.cli.options import EXIT, VIOLATED, Duration, Seed, Tiers, check_disk, write_text
+from chaoskit.cli.options import EXIT, VIOLATED, Duration, Seed, Tiers, check_disk, verbose_option, write_text
+from chaoskit.cli.recent import remember
 from chaoskit.entry_points import CannotLoad
 from chaoskit.faults.power import MOST_STATES
 from chaoskit.run.environment import NoEnvironment
@@ -93,12 +94,14 @@ _fail_on = click.option(
 @_fail_on
 @click.option("--json", "json_file", metavar="FILE|-", help="The certificate; - is standard output.")
 @_formats
+@verbose_option
 def certify(
     target: str,
     instead: tuple[str, ...],
     wanted: tuple[str, ...],
     fail_on: FailOn,
     json_file: str | None,
+    verbose: bool,
     **options: Any,
 ) -> None:
     """Crash somebody else's checkpointer or agent in every way, and print its certificate.
@@ -108,6 +111,8 @@ def certify(
 
     The verdict is about what the library promises; what it does not promise is listed as a hazard.
 
+    Examples: `chaoskit certify langgraph-sqlite`, `chaoskit certify ./my_store.py:MyStore --for 60s`
+
     Exit codes: 0 every promise holds, 1 a broken promise (or a hazard, with --fail-on hazard), 2 wrong use,
     3 unknown.
     """
@@ -116,7 +121,8 @@ def certify(
     terminal = Terminal(to_stderr=json_file == "-")
     name = f"{target}@{','.join(instead)}" if instead else target
     made = _examined(settings_for(name, **options), wanted, terminal)
-    show(made, terminal)
+    show(made, terminal, verbose=verbose)
+    remember(finding.repro for finding in (*made.broken, *made.hazards))
     for each, path in files.items():
         if path:
             write_text(path, each.render(made, path))
@@ -136,6 +142,8 @@ def certify(
 @_fail_on
 def compare(before: Path, after: Path, fail_on: FailOn) -> None:
     """Show what changed between two certificates.
+
+    Examples: `chaoskit compare old.json new.json`, `chaoskit compare old.json new.json --fail-on hazard`
 
     Exit code 1 when a promise that held is broken, or a broken one is new (--fail-on hazard: hazards too).
     """
@@ -167,7 +175,11 @@ def scoreboard(
 ) -> None:
     """Certify every known target (or TARGETS), and write one table: Markdown, JSON, HTML.
 
-    A target whose packages cannot be had keeps the certificate it has, and is named at the end.
+    A target whose packages cannot be installed keeps the certificate it has, and is named at the end.
+
+    Examples: `chaoskit scoreboard --for 75s`, `chaoskit scoreboard --dir docs/scoreboard --render`
+
+    Exit codes: 0 written, 2 wrong use.
     """
     terminal = Terminal()
     directory.mkdir(parents=True, exist_ok=True)

@@ -110,7 +110,12 @@ def machine_is_fit(found: list[Check]) -> bool:
 
 @click.command()
 def doctor() -> None:
-    """Say what works on this machine, and what is missing for the rest."""
+    """Report what works on this machine, and what is missing for the rest.
+
+    Examples: `chaoskit doctor`, `CHAOSKIT_TMPDIR=/var/tmp chaoskit doctor`
+
+    Exit codes: 0 everything that a verdict needs works, 3 something is missing.
+    """
     found = []
     for check in checks():
         found.append(check)

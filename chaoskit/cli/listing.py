@@ -29,6 +29,10 @@ def list_(what: str, scenario: str | None, syscalls: bool, json_file: str | None
     """Show what there is: scenarios, targets, claims, tiers, faults..., or the points of a SCENARIO.
 
     `list points SCENARIO` runs the scenario once, without faults, and shows where it persists.
+
+    Examples: `chaoskit list targets`, `chaoskit list points payments --syscalls`
+
+    Exit codes: 0 listed, 2 wrong use, 3 the scenario cannot be run.
     """
     rows = _rows(what, scenario, points="syscalls" if syscalls else "named", **options)
     if json_file:

@@ -14,6 +14,7 @@ from click.exceptions import Abort, Exit
 from chaoskit import __version__, repro
 from chaoskit.cli.certify import certify, compare, scoreboard
 from chaoskit.cli.doctor import doctor
+from chaoskit.cli.explain import explain
 from chaoskit.cli.listing import list_
 from chaoskit.cli.options import NOTHING_KNOWN
 from chaoskit.cli.run import replay, report_, run
@@ -22,19 +23,26 @@ from chaoskit.run.environment import NoEnvironment
 from chaoskit.search.rig import CannotTest
 
 WRONG_USE, INTERRUPTED = 2, 130
-COMMANDS = (run, certify, replay, list_, scoreboard, compare, report_, doctor)
+COMMANDS = (run, certify, replay, list_, explain, scoreboard, compare, report_, doctor)
 click.rich_click.TEXT_MARKUP = "markdown"
 click.rich_click.SHOW_ARGUMENTS = True
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(__version__, prog_name="chaoskit")
 def cli() -> None:
     """Crash an agent wherever it persists, restart it, and judge what it lost, repeated or corrupted.
 
-    Start with `chaoskit run payments`, then break it: `chaoskit run payments --mutant forgets-pending`.
+    Try first:
 
-    Exit codes: 0 HOLDS, 1 VIOLATED, 2 wrong use, 3 UNKNOWN.
+    - `chaoskit run payments`: kill a sound agent at every point where it persists
+    - `chaoskit run payments --mutant forgets-pending`: the same agent with a bug
+    - `chaoskit certify ./my_store.py:MyStore`: your own checkpointer, by an adapter (docs/adapters.md)
+    - `chaoskit doctor`: what works on this machine
+
+    Exit codes: 0 HOLDS, 1 VIOLATED, 2 wrong use, 3 UNKNOWN, 130 interrupted.
     """
 
 

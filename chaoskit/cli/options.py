@@ -26,6 +26,11 @@ EXIT = {
 }
 
 
+verbose_option = click.option(
+    "-v", "--verbose", is_flag=True, help="Every point in a table, and every finding."
+)
+
+
 def check_disk() -> None:
     """One clear line where the operations on the disk cannot be seen."""
     reason = interposer.available()

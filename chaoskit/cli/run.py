@@ -12,7 +12,17 @@ import msgspec
 import rich_click as click
 
 from chaoskit import registry, repro
-from chaoskit.cli.options import EXIT, Duration, Faults, Seed, check_disk, state_directory, write_json
+from chaoskit.cli.options import (
+    EXIT,
+    Duration,
+    Faults,
+    Seed,
+    check_disk,
+    state_directory,
+    verbose_option,
+    write_json,
+)
+from chaoskit.cli.recent import remember, token_of
 from chaoskit.faults.kind import kind
 from chaoskit.model import Repro, Verdict
 from chaoskit.registry import Resolved
@@ -86,14 +96,14 @@ from chaoskit.show.terminal import Terminal
     help="How many schedules a sample has, or how many states of a power loss are examined. A fuzz with "
     "--for or --until-violation has no limit unless it is given here.",
 )
-@click.option("--for", "seconds", type=Duration(), help="Stop after this time, e.g. 60s or 10m.")
+@click.option("--for", "seconds", type=Duration(), help="Time limit, e.g. 60s or 10m.")
 @click.option("--until-violation", is_flag=True, help="Stop at the first violation.")
 @click.option(
     "--jobs",
     type=click.IntRange(min=1),
     default=len(os.sched_getaffinity(0)),
     show_default="all cores",
-    help="Runs at the same time.",
+    help="Number of worker processes.",
 )
 @click.option(
     "--store",
@@ -118,14 +128,23 @@ from chaoskit.show.terminal import Terminal
     help="Where results, and the runs that did not hold, are kept.",
 )
 @click.option("--json", "json_file", metavar="FILE|-", help="The result as JSON; - is standard output.")
+@verbose_option
 def run(
-    scenarios: tuple[str, ...], fault: tuple[str, ...], directory: Path, json_file: str | None, **options: Any
+    scenarios: tuple[str, ...],
+    fault: tuple[str, ...],
+    directory: Path,
+    json_file: str | None,
+    verbose: bool,
+    **options: Any,
 ) -> None:
     """Run SCENARIO under faults and judge every run.
 
     SCENARIO is a name (`chaoskit list scenarios`), `module:name` or `file.py:name`.
 
-    A fuzz: `chaoskit run tree --plan sample --agents 50 --for 10m`.
+    Examples: `chaoskit run payments --fault power`, `chaoskit run ./mine.py:SCENARIO --points syscalls`,
+    `chaoskit run tree --plan sample --agents 50 --for 10m` (a fuzz).
+
+    Exit codes: 0 HOLDS, 1 VIOLATED, 2 wrong use, 3 UNKNOWN.
     """
     if options["points"] == "syscalls" or any(kind(name).watches_disk for name in fault):
         check_disk()
@@ -135,19 +154,20 @@ def run(
     for name in scenarios:
         place = directory / _slug(name, options["store"], options["mutant"])
         settings = Settings(scenario=name, faults=fault, keep=str(place / "runs"), **options)
-        results.append(_campaign(registry.resolve(settings), terminal, place))
+        results.append(_campaign(registry.resolve(settings), terminal, place, verbose))
     verdict = Verdict.merge(result.verdict for result in results)
+    remember(w.token for result in results for w in result.witnesses)
     if json_file:
         write_json(report.as_json(results), json_file)
     terminal.reproduce(results)
     sys.exit(EXIT[verdict])
 
 
-def _campaign(resolved: Resolved, terminal: Terminal, place: Path) -> Result:
+def _campaign(resolved: Resolved, terminal: Terminal, place: Path, verbose: bool) -> Result:
     terminal.header(resolved.settings)
     with terminal.progress(resolved.settings.scenario) as progress:
         result = campaign.run_campaign(resolved, progress)
-    terminal.result(result)
+    terminal.result(result, verbose=verbose)
     report.save(result, place)
     return result
 
@@ -161,20 +181,25 @@ def _slug(*words: str | None) -> str:
 @click.option("--cold", is_flag=True, help="With a fresh interpreter for each life.")
 @click.option("--json", "json_file", metavar="FILE|-", help="The result as JSON; - is standard output.")
 def replay(token: str, cold: bool, json_file: str | None) -> None:
-    """Meet one failure again: the same crash, the same finding.
+    """Reproduce one failure: the same crash, the same finding.
 
-    REPRO is the token from a `reproduce:` line.
+    REPRO is the token from a `reproduce:` line, the short id of a finding that was seen in this directory,
+    or `last`.
+
+    Examples: `chaoskit replay last`, `chaoskit replay ck1-eNoNzL2R...`
+
+    Exit codes: 1 reproduced, 0 it holds now, 3 unknown.
     """
-    wanted = repro.decode(token)
+    wanted = repro.decode(token_of(token))
     resolved = registry.resolve(settings_of(wanted, cold=cold))
     terminal = Terminal(to_stderr=json_file == "-")
     terminal.console.print(_replay_header(wanted), soft_wrap=True, markup=False)
     result = campaign.replay(resolved, wanted.schedule)
-    terminal.result(result)
+    terminal.result(result, verbose=True)
     if json_file:
         write_json(report.as_json([result]), json_file)
     met = any(w.finding.signature == wanted.signature for w in result.witnesses)
-    terminal.console.print(f"{wanted.signature}: {'met again' if met else 'not met'}")
+    terminal.console.print(f"{wanted.signature}: {'reproduced' if met else 'not reproduced'}")
     sys.exit(EXIT[result.verdict])
 
 
@@ -188,8 +213,14 @@ def _replay_header(wanted: Repro) -> str:
 @click.command("report")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--json", "json_file", metavar="FILE|-", help="As JSON; - is standard output.")
-def report_(directory: Path, json_file: str | None) -> None:
-    """Render a saved result again: DIR is one below `.chaoskit`, e.g. `.chaoskit/payments`."""
+@verbose_option
+def report_(directory: Path, json_file: str | None, verbose: bool) -> None:
+    """Show a saved result again: DIR is one below `.chaoskit`.
+
+    Examples: `chaoskit report .chaoskit/payments`, `chaoskit report .chaoskit/payments -v`
+
+    Exit codes: those of the run that was saved.
+    """
     if not (directory / report.RESULT_FILE).is_file():
         raise ValueError(f"expected a saved result in {directory}, found no {report.RESULT_FILE}")
     try:
@@ -198,7 +229,7 @@ def report_(directory: Path, json_file: str | None) -> None:
         raise ValueError(f"{directory / report.RESULT_FILE} is not a saved result: {error}") from None
     terminal = Terminal(to_stderr=json_file == "-")
     terminal.header(result.settings)
-    terminal.result(result)
+    terminal.result(result, verbose=verbose)
     if json_file:
         write_json(report.as_json([result]), json_file)
     terminal.reproduce([result])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -17,9 +17,10 @@ from rich.text import Text
 
 from chaoskit.model import Verdict
 from chaoskit.search.campaign import Progress as OnProgress, SoFar
-from chaoskit.search.result import Result, Tally, Witness
+from chaoskit.search.result import Result, Tally
+from chaoskit.search.tiers import tiers
 from chaoskit.settings import Settings
-from chaoskit.story import operations, tell, until_last_crash
+from chaoskit.show.findings import MOST, Entry, grouped, lines, of_witness, where
 
 STYLE = {
     Verdict.HOLDS: "bold green",
@@ -28,7 +29,7 @@ STYLE = {
     Verdict.NOT_MEASURED: "dim",
 }
 PLAIN_INTERVAL = 10.0  # seconds between progress lines when nobody watches a bar
-OPERATIONS = 30  # of a finding that are shown; the JSON has them all
+WIDTH = 80  # where nobody says how wide the terminal is
 
 
 class Terminal:
@@ -37,7 +38,7 @@ class Terminal:
         self._out = sys.stderr if to_stderr else sys.stdout
         interactive = self._out.isatty()
         self.console = Console(
-            file=self._out, width=None if interactive else 160, highlight=False, emoji=False
+            file=self._out, width=None if interactive else WIDTH, highlight=False, emoji=False
         )
 
     def plain(self, text: str) -> None:
@@ -76,36 +77,42 @@ class Terminal:
 
         return on_progress
 
-    def result(self, result: Result) -> None:
-        self.console.print(_table(result))
-        self.console.print(_claims(result))
-        for witness in result.witnesses:
-            self._finding(witness, with_operations=result.settings.agents is not None)
+    def result(self, result: Result, *, verbose: bool = False) -> None:
+        if verbose:
+            self.console.print(_table(result))
+        for line in (*_points(result), *_claims(result)):
+            self.console.print(line)
+        fuzz = result.settings.agents is not None
+        self.findings((of_witness(w, with_operations=fuzz) for w in result.witnesses), verbose=verbose)
         for doubt in result.doubts:
             self.console.print(Text(f"unknown: {doubt}", "yellow"), soft_wrap=True)
-        self.console.print(_summary(result), soft_wrap=True)
+        for line in _summary(result):
+            self.console.print(line)
+
+    def findings(self, entries: Iterable[Entry], *, verbose: bool) -> None:
+        """The worst first; a few of many, unless all are asked for."""
+        every = grouped(entries)
+        shown = every if verbose else every[:MOST]
+        for each in shown:
+            entry = each.entry
+            style = "yellow" if entry.label == "hazard" else "bold red"
+            label = f" {entry.label}" if entry.label else ""
+            self.console.print()
+            self.console.print(
+                Text.assemble((entry.signature, style), f" {where(each)}{label}"), soft_wrap=True
+            )
+            note = tiers()[entry.tier].note if entry.tier in tiers() else ""
+            for line in (*([f"  {note}"] if note else []), *lines(each)):
+                self.plain(line)
+        if len(every) > len(shown):
+            more = len(every) - len(shown)
+            self.plain(f"\n... and {more} more findings: -v shows all, --json has them in full")
 
     def reproduce(self, results: Sequence[Result]) -> None:
         """Last of all, alone on its line, whole, and the same on a terminal and in a file."""
         token = next((w.token for result in results for w in result.witnesses), None)
         if token:
-            self.console.print(f"reproduce: chaoskit replay {token}", soft_wrap=True, markup=False)
-
-    def _finding(self, witness: Witness, *, with_operations: bool) -> None:
-        times = f" ({witness.times} runs)" if witness.times > 1 else ""
-        title = Text.assemble((witness.finding.signature, "bold red"), f" [{witness.tier}]", times)
-        self.console.print()
-        self.console.print(title)
-        self.console.print(f"  {witness.finding.message}", soft_wrap=True, markup=False)
-        for line in tell(witness.events):
-            self.console.print(f"    {line}", style="dim", soft_wrap=True, markup=False)
-        for line in _asked(witness) if with_operations else ():
-            self.console.print(f"    {line}", style="dim", soft_wrap=True, markup=False)
-        for line in str(witness.hint).splitlines() if witness.hint else ():
-            self.console.print(f"    {line}", soft_wrap=True, markup=False)
-        if witness.kept:
-            self.console.print(f"  kept: {witness.kept}", soft_wrap=True, markup=False)
-        self.console.print(f"  chaoskit replay {witness.token}", soft_wrap=True, markup=False)
+            self.plain(f"reproduce: chaoskit replay {token}")
 
 
 def progress_line(so_far: SoFar) -> str:
@@ -116,13 +123,6 @@ def progress_line(so_far: SoFar) -> str:
     return f"{so_far.runs}{planned} runs, {speed:.0f}/s, {covered}, {findings}"
 
 
-def _asked(witness: Witness) -> Iterator[str]:
-    asked = operations(until_last_crash(witness.events))
-    more = f", the last {OPERATIONS} of {len(asked)}" if len(asked) > OPERATIONS else ""
-    yield f"operations (--seed {witness.seed}){more}:"
-    yield from (f"  {line}" for line in asked[-OPERATIONS:])
-
-
 def _table(result: Result) -> Table:
     faults = sorted({fault for row in result.found.table.values() for fault in row}, reverse=True)
     table = Table("persist point", *faults)
@@ -131,13 +131,41 @@ def _table(result: Result) -> Table:
     return table
 
 
-def _claims(result: Result) -> Table:
-    tiers = sorted({tier for tiers in result.claims.values() for tier in tiers})
-    table = Table("claim", *tiers, box=None, padding=(0, 2, 0, 2))
+def _points(result: Result) -> Iterator[Text]:
+    """What does not hold, point by point; all that holds is one line."""
+    table = result.found.table
+    faults = sorted({fault for row in table.values() for fault in row}, reverse=True)
+    bad = {
+        (name, fault): tally
+        for name, row in sorted(table.items())
+        for fault, tally in row.items()
+        if tally.verdict is not Verdict.HOLDS
+    }
+    total = f"{len(table)} kinds of points x {', '.join(faults)}" if faults else "no point was crashed"
+    if not bad:
+        yield Text(f"{total}: all hold" if faults else total)
+        return
+    wrong = sum(tally.times for tally in bad.values())
+    yield Text(f"{total}: {wrong} of {result.found.runs} runs do not hold")
+    width = max(len(name) for name, _ in bad)
+    for (name, fault), tally in bad.items():
+        cell = (tally.verdict.value, STYLE[tally.verdict])
+        yield Text.assemble(f"  {name:<{width}}  {fault}: {tally.times} of {tally.runs} ", cell)
+
+
+def _claims(result: Result) -> Iterator[Text]:
+    """Each claim that does not hold, tier by tier; all that hold are one line."""
+    holding = []
     for name, verdicts in result.claims.items():
-        found = (verdicts.get(tier, Verdict.NOT_MEASURED) for tier in tiers)
-        table.add_row(name, *(Text(verdict.value, STYLE[verdict]) for verdict in found))
-    return table
+        worst = Verdict.merge(verdicts.values())
+        if worst is Verdict.HOLDS:
+            holding.append(name)
+            continue
+        cells = [Text.assemble((verdict.value, STYLE[verdict]), f" [{t}]") for t, verdict in verdicts.items()]
+        yield Text.assemble(f"  {name:<20} ", Text("  ").join(cells or [Text("NOT_MEASURED", "dim")]))
+    if holding:
+        where_held = sorted({tier for name in holding for tier in result.claims[name]})
+        yield Text(f"holds in {', '.join(where_held)}: {', '.join(holding)}")
 
 
 def _cell(tally: Tally | None) -> Text:
@@ -148,18 +176,17 @@ def _cell(tally: Tally | None) -> Text:
     return Text.assemble(f"{count:>8}  ", (tally.verdict.value, STYLE[tally.verdict]))
 
 
-def _summary(result: Result) -> Text:
+def _summary(result: Result) -> Iterator[Text]:
     found = result.found
     speed = found.runs / result.seconds if result.seconds else 0
-    # The places of a fuzz are not points of one workload, so that their number says something new.
-    covered = f", {len(found.places)} kinds of them crashed" if result.settings.fuzzes else ""
-    rebuilt = ""
+    fired = "every fault fired" if not found.missed else f"{found.missed} planned faults did not fire"
+    runs = f"{found.runs} runs" if found.runs != 1 else "1 run"
+    counts = f"{runs} at {len(found.points)} points, {fired}, {result.seconds:.1f} s ({speed:.0f} runs/s)"
+    yield Text.assemble("\nverdict: ", (result.verdict.value, STYLE[result.verdict]), f"   {counts}")
+    if result.settings.fuzzes:
+        # The places of a fuzz are not points of one workload, so that their number says something new.
+        yield Text(f"  {len(found.places)} kinds of places were crashed")
     if found.states:
-        rebuilt = f", {found.states} states rebuilt, {found.confirmed} confirmed by a real crash"
-    return Text.assemble(
-        "\nverdict: ",
-        (result.verdict.value, STYLE[result.verdict]),
-        f"   {len(found.points)} persist points{covered}, {found.runs} runs, {found.fired} with every planned"
-        f" fault fired, {found.missed} faults missed{rebuilt}, {result.seconds:.1f} s"
-        f" ({speed:.0f} runs/s)",
-    )
+        yield Text(
+            f"  {found.states} states rebuilt from a recording, {found.confirmed} confirmed by real crashes"
+        )

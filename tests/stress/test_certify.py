@@ -94,7 +94,7 @@ def test_a_finding_is_met_again_from_its_token_in_a_fresh_process():
     command = [sys.executable, "-m", "chaoskit.cli.main", "replay", first.repro]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
-    assert f"{first.claim}/{first.kind}: met again" in done.stdout
+    assert f"{first.claim}/{first.kind}: reproduced" in done.stdout
 
 
 def test_langgraph_on_sqlite_keeps_what_it_promises():

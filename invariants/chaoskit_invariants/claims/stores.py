@@ -30,6 +30,7 @@ def _on_every_look(
                 where = f"session {look.name}"
                 yield Violation(violation.kind, f"{where}: {violation.message}")
 
+    check.__doc__ = judge.__doc__  # what `chaoskit explain` shows
     return check
 
 
@@ -210,7 +211,7 @@ def _short(numbers: list[int]) -> str:
 
 
 def _on_acknowledged(history: History) -> Iterator[Violation]:
-    """Where nothing was acknowledged nothing can be lost; what cannot be read may be there, or not."""
+    # Where nothing was acknowledged, nothing can be lost; what cannot be read may be there or not.
     if not any(
         (look.session.acknowledged or look.session.gone) and "trouble" not in look.found
         for look in looks(history)
@@ -225,6 +226,8 @@ def _on_sequences(history: History) -> Iterator[Violation]:
     yield from _on_every_look(prefix)(history)
 
 
+_on_acknowledged.__doc__ = durable.__doc__
+_on_sequences.__doc__ = prefix.__doc__
 DURABLE = Claim(
     name="durable",
     summary="what was acknowledged is there",

@@ -1,0 +1,103 @@
+"""`chaoskit explain WORD`: what a verdict, claim, invariant, tier, fault or scenario means."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import rich_click as click
+
+from chaoskit import registry
+from chaoskit.entry_points import UnknownName, unknown
+from chaoskit.faults.kind import kinds
+from chaoskit.model import Claim
+from chaoskit.search.tiers import tiers
+
+VERDICTS = {
+    "HOLDS": "Every run was judged, and none violates it. Exit code 0.",
+    "VIOLATED": "A run shows a violation, and a real crash reproduces it. Exit code 1.",
+    "UNKNOWN": "Nothing can be said: a planned fault did not fire, something could not be seen or judged, or"
+    " nothing ran. Never a pass. Exit code 3.",
+    "NOT_MEASURED": "Nothing that happened put this claim to the test.",
+}
+
+
+@click.command()
+@click.argument("word")
+def explain(word: str) -> None:
+    """Explain WORD: a verdict, claim, invariant, tier, fault or scenario.
+
+    Prints its definition, the smallest history that breaks it, and what it cannot see.
+
+    Examples: `chaoskit explain durable`, `chaoskit explain power-posix`
+
+    Exit codes: 0 explained, 2 no such word.
+    """
+    known = {**dict.fromkeys(VERDICTS, _verdict), **_known()}
+    by_any_case = {name.lower(): name for name in known}
+    name = by_any_case.get(word.lower())
+    if name is None:
+        raise UnknownName(unknown("word", word, sorted(known)))
+    click.echo("\n".join(known[name](name)))
+
+
+Explained = Iterator[str]
+
+
+def _known() -> dict[str, Callable[[str], Explained]]:
+    return {
+        **dict.fromkeys(registry.scenarios(), _scenario),
+        **dict.fromkeys(registry.invariants(), _invariant),
+        **dict.fromkeys(tiers(), _tier),
+        **dict.fromkeys(kinds(), _fault),
+    }
+
+
+def _verdict(name: str) -> Explained:
+    yield f"{name}: a verdict. HOLDS < UNKNOWN < VIOLATED; the worst of several counts."
+    yield VERDICTS[name]
+
+
+def _invariant(name: str) -> Explained:
+    found = registry.invariant(name)
+    if isinstance(found, Claim):
+        yield f"{name}: a claim about {found.subject}s. {found.summary}."
+        yield ""
+        yield from _documentation(found.check)
+        basic = "Every store is held to it" if found.basic else "Counts only where it is promised"
+        yield ""
+        yield f"{basic}, if the adapter declares no promises." if found.basic else f"{basic}."
+    else:
+        yield f"{name}: an invariant. {found.summary}."
+        yield ""
+        yield from _documentation(inspect.getmodule(found.check))
+
+
+def _tier(name: str) -> Explained:
+    tier = tiers()[name]
+    yield f"{name}: a tier. {tier.summary}."
+    if tier.note:
+        yield f"A finding here: {tier.note}."
+    if not tier.default:
+        yield f"Examined when it is asked for: chaoskit certify TARGET --tiers {name}"
+
+
+def _fault(name: str) -> Explained:
+    kind = kinds()[name]
+    yield f"{name}: a fault. {kind.summary}."
+    yield ""
+    yield from _documentation(inspect.getmodule(kind.data))
+    yield ""
+    yield f"Try it: chaoskit run payments --fault {name}"
+
+
+def _scenario(name: str) -> Explained:
+    found = registry.scenario(name)
+    yield f"{name}: a scenario. {found.summary}."
+    yield f"Judged by: {', '.join(found.invariants)}"
+    yield f"Try it: chaoskit run {name}"
+
+
+def _documentation(thing: Any) -> Explained:
+    yield from (inspect.getdoc(thing) or "").splitlines()

@@ -1,0 +1,43 @@
+"""Recent findings: their tokens by a short id, in `.chaoskit/tokens`, so that `chaoskit replay 3f2a` works.
+
+One line per token, the latest last. Nothing depends on the file: without it, the long token still works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from chaoskit.entry_points import UnknownName
+from chaoskit.repro import PREFIX, short_id
+
+FILE = Path(".chaoskit", "tokens")
+KEPT = 1000  # tokens
+
+
+def remember(tokens: Iterable[str], path: Path = FILE) -> None:
+    """The first of them becomes the last one, which `replay last` means."""
+    new = list(dict.fromkeys(reversed(list(tokens))))
+    if new:
+        known = [token for token in recalled(path) if token not in new]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"{token}\n" for token in [*known, *new][-KEPT:]))
+
+
+def recalled(path: Path = FILE) -> list[str]:
+    return path.read_text().split() if path.is_file() else []
+
+
+def token_of(name: str, path: Path = FILE) -> str:
+    """A whole token is itself; `last` and a short id are looked up."""
+    if name.startswith(PREFIX):
+        return name
+    known = recalled(path)
+    found = known[-1:] if name == "last" else [token for token in known if short_id(token).startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    if not known:
+        raise UnknownName(f"expected a token ({PREFIX}...), got {name!r}: no finding was seen here before")
+    several = ", ".join(map(short_id, found or known[-5:]))
+    what = "names several findings" if found else "names no finding seen here"
+    raise UnknownName(f"{name!r} {what} ({'they are' if found else 'the latest are'}: {several})")

@@ -1,0 +1,125 @@
+"""Findings as they are shown: each once, with all its tiers, and those of one crash together. Pure.
+
+One bug shows in several tiers and under several invariants. A reader wants it once: the finding that the
+scenario names first explains, and the others of the same crash are listed under it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from chaoskit.certify.certificate import CertifiedFinding
+from chaoskit.repro import short_id
+from chaoskit.search.result import Witness
+from chaoskit.story import operations, tell, until_last_crash
+
+MOST = 10  # findings shown, unless all are asked for
+MOST_CHARACTERS = 400  # of a message
+OPERATIONS = 30  # of a fuzz that are shown; the JSON has them all
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One finding in one tier."""
+
+    signature: str
+    tier: str
+    times: int
+    message: str
+    token: str
+    crash: str  # what was done, and where
+    story: tuple[str, ...] = ()
+    hint: tuple[str, ...] = ()
+    label: str = ""  # of a certificate: promise broken, or hazard
+    promise: str = ""
+    kept: str = ""
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    entry: Entry  # of the first tier
+    tiers: dict[str, int]  # in which it was found, and in how many runs
+    related: tuple[Entry, ...] = ()  # other findings of the same crash
+
+
+def of_witness(witness: Witness, *, with_operations: bool) -> Entry:
+    asked = _operations(witness) if with_operations else ()
+    return Entry(
+        signature=witness.finding.signature,
+        tier=witness.tier,
+        times=witness.times,
+        message=witness.finding.message,
+        token=witness.token,
+        crash=str(witness.schedule),
+        story=(*tell(witness.events), *asked),
+        hint=tuple(str(witness.hint).splitlines()) if witness.hint else (),
+        kept=witness.kept or "",
+    )
+
+
+def _operations(witness: Witness) -> tuple[str, ...]:
+    asked = operations(until_last_crash(witness.events))
+    more = f", the last {OPERATIONS} of {len(asked)}" if len(asked) > OPERATIONS else ""
+    return (f"operations (--seed {witness.seed}){more}:", *(f"  {line}" for line in asked[-OPERATIONS:]))
+
+
+def of_certified(finding: CertifiedFinding) -> Entry:
+    return Entry(
+        signature=f"{finding.claim}/{finding.kind}",
+        tier=finding.tier,
+        times=finding.times,
+        message=finding.message,
+        token=finding.repro,
+        crash=f"{finding.fault} {finding.point}",
+        story=finding.story,
+        hint=finding.hint,
+        label="promise broken" if finding.promise else "hazard",
+        promise=f"{finding.promise} ({finding.where})" if finding.promise else "",
+    )
+
+
+def grouped(entries: Iterable[Entry]) -> list[Shown]:
+    """Broken promises before hazards, else in the given order."""
+    same: dict[tuple[str, str], list[Entry]] = {}
+    for entry in entries:
+        same.setdefault((entry.label, entry.signature), []).append(entry)
+    explaining: dict[tuple[str, str], list[list[Entry]]] = {}
+    for (label, _), tiers in sorted(same.items(), key=lambda item: item[0][0] == "hazard"):
+        explaining.setdefault((label, tiers[0].crash), []).append(tiers)
+    return [_shown(findings) for findings in explaining.values()]
+
+
+def _shown(findings: Sequence[Sequence[Entry]]) -> Shown:
+    (first, *others) = findings
+    return Shown(
+        entry=first[0],
+        tiers={entry.tier: entry.times for entry in first},
+        related=tuple(tiers[0] for tiers in others),
+    )
+
+
+def lines(shown: Shown) -> list[str]:
+    """Everything below its title."""
+    entry = shown.entry
+    found = [f"  {middle(entry.message)}"]
+    if entry.promise:
+        found.append(f"  promised: {entry.promise}")
+    found += [f"    {line}" for line in (*entry.story, *entry.hint)]
+    found += [f"  also: {other.signature}: {middle(other.message)}" for other in shown.related]
+    if entry.kept:
+        found.append(f"  kept: {entry.kept}")
+    return [*found, f"  chaoskit replay {short_id(entry.token)}"]
+
+
+def where(shown: Shown) -> str:
+    """`[process, torn] (12 runs)`"""
+    runs = sum(shown.tiers.values())
+    return f"[{', '.join(shown.tiers)}]" + (f" ({runs} runs)" if runs > 1 else "")
+
+
+def middle(text: str, most: int = MOST_CHARACTERS) -> str:
+    """Cut in the middle, with its length, so that both ends can be read."""
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]}... ({len(text):,} characters) ...{text[-half:]}"
