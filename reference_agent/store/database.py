@@ -71,8 +71,7 @@ class Database:
             raise CorruptStore(path, " ".join(found.split()))  # the report spans two lines
 
     async def _close_as_found(self, path: Path, connect: Connect) -> None:
-        """Close without changing the -wal: only if a read-only connection closes last does it stay as it
-        is."""
+        """A read-only connection closes last: any other would move the -wal into the file on closing."""
         last = None
         with suppress(sqlite3.Error):  # the original error is the one to report
             last = await connect(f"file:{quote(str(path))}?mode=ro", uri=True)
