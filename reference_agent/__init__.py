@@ -9,7 +9,7 @@ Guarantees, cited as G1... by the code and its tests:
 G1  An accepted request is durable before it is acknowledged, and it is fulfilled after any crash.
 G2  A checkpoint is written only when its turn is complete. Recovery removes everything after it.
 G3  A model decision is durable before the agent acts on it, and the model is never asked for it again. The
-    model may answer differently the second time, but only the first answer had effects.
+    model may answer differently the second time, but the world has only seen the first answer.
 G4  A mutating call is durable as `issued` before it runs and as `completed` afterwards. A completed call is
     answered from the log, verbatim, and never runs again.
 G5  A call that was issued but not completed is settled by whatever its tool supports: repeat it under the

@@ -19,5 +19,5 @@ R3  A run of an older boot, or one whose wait can no longer end, gets exactly on
 R4  A resume token is consumed once, by one line. Repeating the same request always returns the same answer.
 R5  Only the hash of a token's secret is stored; `mint` and `rotate` return the text, and it exists nowhere
     else.
-R6  Data written by older releases is read and only added to: lines of the log, fields they do not know.
+R6  Data written by older releases is read and only added to: new lines in the log, new fields in the files.
 """

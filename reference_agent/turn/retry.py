@@ -6,7 +6,8 @@
                                                                             error propagates to the caller
 
 R1  Attempts are numbered 0 to `max_retries`. The delay after attempt n is base * 2^n, or the delay the
-    server asked for if that is longer, capped at `retry_after_limit`.
+    server asked for if that is longer, capped at `retry_after_limit` so that a server cannot stall the
+    agent for hours.
 R2  `on_failure` returns before the delay begins. It is called for every failed attempt, including the last
     one and including errors that are not retried, so its record survives a crash during the delay. If it
     raises, that exception is the outcome: an attempt that cannot be recorded is not retried.
