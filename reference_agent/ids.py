@@ -1,4 +1,4 @@
-"""Ids and time are given to the agent, so that one seed can decide them; what a session may be called."""
+"""Ids and time, injected into the agent so that one seed can determine them; rules for session ids."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from collections.abc import Awaitable, Callable
 
 Clock = Callable[[], float]  # seconds since the epoch
 Sleep = Callable[[float], Awaitable[None]]  # seconds
-NewId = Callable[[str], str]  # kind -> an id that was never given before
+NewId = Callable[[str], str]  # kind -> an id that was never used before
 
 system_clock: Clock = time.time
 SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class BadSessionId(ValueError):
-    """Not a name for a session; its text is one line for the user."""
+    """Not a valid session id; the message is one line for the user."""
 
 
 def checked_session(session: str) -> str:
-    """It becomes the beginning of file names: nothing that leads elsewhere, or that no disk takes."""
+    """Validate a session id. It becomes a prefix of file names, so it must be safe as one."""
     if not SESSION_ID.fullmatch(session):
         raise BadSessionId(f"session id: expected 1 to 64 letters, digits, - and _, found {session[:80]!r}")
     return session
 
 
 def ids_from(seed: str) -> NewId:
-    """The nth id of a kind is a hash of (seed, kind, n). Each boot needs a seed of its own."""
+    """The nth id of a kind is a hash of (seed, kind, n). Each boot needs its own seed."""
     given: Counter[str] = Counter()
 
     def new_id(kind: str) -> str:

@@ -1,4 +1,4 @@
-"""What is said in a conversation, and what is kept beside it."""
+"""The messages of a conversation, and the data stored with them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ToolCall(msgspec.Struct, frozen=True):
 
 
 class Reasoning(msgspec.Struct, frozen=True):
-    """What the model thought aloud; the metadata are the provider's, and opaque."""
+    """The model's reasoning text. The metadata belong to the provider and are opaque."""
 
     text: str
     metadata: dict[str, Any] = {}
@@ -27,7 +27,7 @@ class Reasoning(msgspec.Struct, frozen=True):
 class Message(msgspec.Struct, frozen=True):
     """Text, tool calls and reasoning of an assistant; `call_id`, `tool` and `is_error` of a result.
 
-    There is no system message: a system prompt is made anew for each call of the model.
+    There is no system message: the system prompt is built anew for each model call.
     """
 
     role: Role
@@ -40,7 +40,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class StoredMessage(msgspec.Struct, frozen=True):
-    """A message as it lies in the store."""
+    """A message as stored."""
 
     id: int
     turn: int
@@ -60,7 +60,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """What was spent, and what may be (None: as much as it takes)."""
+    """Tokens spent, and the limit (None: unlimited)."""
 
     spent_tokens: int = 0
     limit_tokens: int | None = None
@@ -71,12 +71,12 @@ class Budget(msgspec.Struct, frozen=True):
 
 
 def idempotency_key(session: str, tool: str, args: dict[str, Any]) -> str:
-    """The same for the same intent: session, tool and canonical arguments."""
+    """Equal for the same intent: session, tool and canonical arguments."""
     canonical = json.dumps([session, tool, args], sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
 
 
 def unanswered(conversation: list[Message]) -> list[ToolCall]:
-    """Calls without a result: a provider refuses such a conversation for ever."""
+    """Calls without a result. Providers permanently reject a conversation that contains one."""
     answered = {message.call_id for message in conversation if message.role == "tool"}
     return [c for message in conversation for c in message.calls if c.id not in answered]

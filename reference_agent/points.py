@@ -1,7 +1,7 @@
-"""Persist points: the agent says where durable state changes; who listens is not its business.
+"""Persist points: the agent announces each change of durable state without knowing who listens.
 
-`sys.audit` costs nothing when no hook is installed, and makes any harness a listener without either
-side importing the other.
+`sys.audit` costs nothing when no hook is installed, and lets any harness listen without either side
+importing the other.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 
 
 class persisting:  # noqa: N801 - reads as a verb; a generator would cost more than the audit
-    """Around one durable change. After an exception nothing is announced: nothing was persisted."""
+    """Wraps one durable change. After an exception nothing is announced, because nothing was persisted."""
 
     __slots__ = ("_name",)
 

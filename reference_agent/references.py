@@ -1,5 +1,5 @@
-"""What is imported when it is needed, and not before: `reference-agent --help` and a process that only
-plays a script shall not pay for an HTTP client."""
+"""Deferred imports: `reference-agent --help` and a process that only plays a script should not pay for
+importing an HTTP client."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 
 def load(reference: str) -> Any:
-    """What "module:attribute" refers to."""
+    """Return the object that "module:attribute" refers to."""
     module, _, attribute = reference.partition(":")
     return attrgetter(attribute)(import_module(module))
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """What whoever misspelt a name may have meant."""
+    """The known name closest to a misspelt one."""
     from difflib import get_close_matches  # noqa: PLC0415 - only a misspelt name pays for it
 
     close = get_close_matches(name, list(known), 1)

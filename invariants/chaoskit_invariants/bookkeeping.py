@@ -1,8 +1,8 @@
-"""bookkeeping: what is counted is counted once: versions, tokens, attempts.
+"""bookkeeping: versions, tokens and attempts are each counted once.
 
-Verifies every look at the store: checkpoint versions are 1, 2, 3... without a gap; no turn has its
-tokens counted twice; the failed attempts of a turn are numbered 0, 1, 2... and go on after a crash,
-and all that were acknowledged are there. Cannot see numbers that no table has.
+Verifies the store each time it is read: checkpoint versions are 1, 2, 3... without a gap; no turn has its
+tokens counted twice; the failed attempts of a turn are numbered 0, 1, 2..., the numbering continues after a
+crash, and every acknowledged attempt is present. Cannot see numbers that no table stores.
 
 Smallest history that breaks it: ack failed-attempt 0, crashed, end with attempts 0 and 0.
 """

@@ -1,9 +1,9 @@
-"""cadence: checkpoints come at least as often as was chosen.
+"""cadence: checkpoints are written at least as often as configured.
 
-Verifies each life, given what was chosen (probe `cadence`): between two checkpoints (ack `turn`) no more
-turns are decided (ack `decided`) than the cadence allows, one or `turns`; and with a checkpoint after
-each call, no two calls come to an end (ack `finished`, `surfaced`). Cannot see a cadence in seconds, a
-checkpoint that was not needed, nor calls that only read: they are not acknowledged.
+Verifies each life against the configured cadence (probe `cadence`): between two checkpoints (ack `turn`) no
+more turns are decided (ack `decided`) than it allows, one or `turns`; with a checkpoint after each call, no
+two calls end (ack `finished`, `surfaced`). Cannot see a cadence in seconds, an unnecessary checkpoint, or
+calls that only read: they are not acknowledged.
 
 Smallest history that breaks it: cadence per turn, ack decided turn 1, ack decided turn 2.
 """

@@ -1,10 +1,10 @@
-"""delivery: what was accepted is handled once by its receiver, or set aside for a reason; replies, too.
+"""delivery: each accepted message, replies included, is handled once, or set aside for a reason.
 
-Verifies every acknowledged send (ack `sent`) at each later look: it is in the message log; if it is marked
+Verifies every acknowledged send (ack `sent`) at each later probe: it is in the message log; if it is marked
 as delivered, the receiver's history has it; if it is set aside, the receiver is stopped or the message is
-poison; in the `end` it is one of these. No history has a message twice. A question that is settled has its
-reply in the log, in the `end` also in the history of whoever asked; and what a client was told is what
-the receiver said, whenever it asks (ack `replied`). Cannot see messages that were never acknowledged.
+poison; at the `end` one of these holds. No history has a message twice. A settled question has its reply in
+the log, and at the `end` also in the asker's history. The reply reported to a client is what the receiver
+said, whenever the client asks (ack `replied`). Cannot see messages that were never acknowledged.
 
 Smallest history that breaks it: ack sent m, recovered without m.
 """
@@ -64,7 +64,7 @@ def _message(sent: Json, found: Json, *, is_end: bool) -> Iterator[Violation]:
 
 
 def _reply(sent: Json, found: Json, *, is_end: bool) -> Iterator[Violation]:
-    """Of a question that is settled."""
+    """Check the reply to a settled question."""
     reply, asker = f"{sent['id']}.reply", sent["from"]
     if reply not in found["messages"]:
         yield Violation("unanswered", f"{sent['id']} is settled, and there is no reply to it")

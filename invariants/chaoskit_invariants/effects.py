@@ -1,13 +1,15 @@
-"""exactly-once: every effect that was meant happened once: none lost, none doubled.
+"""exactly-once: every intended effect happened once: none lost, none duplicated.
 
-Meant is what the target was asked to do (probe `meant`), or else what the undisturbed run did.
+The intended effects are those the target was asked for (probe `meant`), or else those of the undisturbed
+run.
 
-Verifies the Ledger, which is kept outside the target: an act that a service recognised by its key
-and did not do again does not count. A lost effect is only judged when the run came to its end.
+Verifies the Ledger, which is kept outside the target: a repeated call that a service recognised by its key
+and did not apply again does not count. A lost effect is judged only if the run finished.
 
-Where nobody can know whether an interrupted act happened, exactly once is impossible. There the target
-must not try again (at most once), and must say so (ack `surfaced`): that, and nothing else, excuses a
-missing effect. Who surfaces an act whose end he had acknowledged (ack `finished`) asks needlessly.
+If it is impossible to know whether an interrupted call happened, exactly once is impossible. The target
+must then not retry (at most once), and must report it (ack `surfaced`): that, and nothing else, excuses a
+missing effect. Surfacing a call whose completion was already acknowledged (ack `finished`) is a needless
+question.
 
 Cannot see effects on anything but the World.
 
@@ -42,7 +44,7 @@ def check(history: History) -> Iterator[Violation]:
 
 
 def _meant(history: History) -> Counter[str]:
-    """What the target says it was asked to do; else what it does when nothing happens to it."""
+    """The effects the target reports it was asked for; otherwise those of the undisturbed run."""
     probe = next(history.of(Probe, "meant"), None)
     if probe is None:
         return _done(history.expected(Effect))

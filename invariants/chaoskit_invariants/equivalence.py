@@ -1,9 +1,9 @@
 """crash-equivalence: a run with crashes ends like the run without: same answers, messages, effects.
 
-Verifies the end of a run that came to its end, the order of its effects, and what is kept beside the
-messages (plan and budget, where the target reports them as `kept`). Cannot see what was
-different on the way and mended before the end. A run that ends with an open question to the user
-(ack `surfaced`) cannot end like the others, and is left to `exactly-once`.
+Verifies the final state of a run that finished, the order of its effects, and the state beside the messages
+(plan and budget, where the target reports them as `kept`). Cannot see a deviation that was repaired before
+the end. A run that ends with an open question to the user (ack `surfaced`) cannot end like the others, and
+is left to `exactly-once`.
 
 Smallest history that breaks it: crashed, end with an answer that the undisturbed run did not give.
 """

@@ -1,10 +1,10 @@
-"""single-interruption: a run that a crash ended has one `run.interrupted`, any other has none.
+"""single-interruption: a run that a crash ended has one `run.interrupted`, any other run has none.
 
-Verifies that in the final log each run that was acknowledged or is mentioned there has exactly one
-end: completed, failed, cancelled or interrupted. Cannot see a run that was neither acknowledged nor logged.
+Verifies that each run that was acknowledged or is mentioned in the final log has exactly one end there:
+completed, failed, cancelled or interrupted. Cannot see a run that was neither acknowledged nor logged.
 
-Smallest history that breaks it: ack accepted run A, crashed, end with a log in which A is
-interrupted twice (or never).
+Smallest history that breaks it: ack accepted run A, crashed, end with a log in which A is interrupted twice
+(or never).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from chaoskit.model import Ack, Born, History, Invariant, NothingToJudge, Probe, Violation, last
 
-ENDS = ("run.completed", "run.failed", "run.cancelled")  # all but the interruption
+ENDS = ("run.completed", "run.failed", "run.cancelled")  # all except the interruption
 
 
 def check(history: History) -> Iterator[Violation]:
@@ -32,9 +32,9 @@ def check(history: History) -> Iterator[Violation]:
         yield from _judge(run, kinds.count("run.interrupted"), sum(map(kinds.count, ENDS)))
 
 
-@lru_cache(maxsize=10_000)  # the runs of one campaign have most of their lines in common
+@lru_cache(maxsize=10_000)  # the runs of one campaign share most of their lines
 def _event(line: str) -> dict[str, str] | None:
-    """A line that is no event is for `prefix-log` to judge."""
+    """A line that is not an event is left to `prefix-log`."""
     try:
         event = json.loads(line)
     except ValueError:

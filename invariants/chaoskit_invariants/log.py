@@ -1,8 +1,8 @@
-"""prefix-log: the event log only ever grows, from seq 1 without a gap, and keeps what was acknowledged.
+"""prefix-log: the event log is append-only, has no gap from seq 1 on, and keeps what was acknowledged.
 
-Verifies every look at the log: whole lines of JSON, seq 1, 2, 3...; it begins with what the look
-before has seen; it reaches at least the last acknowledged seq. Cannot see a line that was written,
-never acknowledged, and lost before anybody looked: that is no loss.
+Verifies the log each time it is read: complete lines of JSON, seq 1, 2, 3...; it starts with everything
+seen in the previous read; it reaches at least the last acknowledged seq. Cannot see a line that was
+written, never acknowledged, and lost before the log was read: that is not a loss.
 
 Smallest history that breaks it: ack turn with log_seq 3, crashed, recovered with two lines.
 """
@@ -41,7 +41,7 @@ def _whole(lines: Sequence[str]) -> Iterator[Violation]:
             yield Violation("gap", f"line {number} of the log has seq {seq}")
 
 
-@lru_cache(maxsize=10_000)  # the runs of one campaign have most of their lines in common
+@lru_cache(maxsize=10_000)  # the runs of one campaign share most of their lines
 def _seq(line: str) -> Any:
     try:
         return json.loads(line)["seq"] if line.endswith("\n") else None

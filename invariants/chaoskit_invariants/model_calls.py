@@ -1,13 +1,13 @@
-"""model-calls: no durable decision is asked for again, and what the model was told it is told again.
+"""model-calls: the model is not asked again for a durable decision, and sees the same messages as before.
 
-Verifies each time that the model was asked (probe `asked`): not for a turn whose decision had been
-acknowledged (ack `decided`), for that would be paid twice and might be answered differently; and never
-with a tool call in the conversation that has no result, for providers refuse such a conversation for
-ever; and with every message as it was when the model was last asked, also after it went through the store:
-within a life all of them, across a crash those that a checkpoint holds (ack `turn`).
+Verifies each request to the model (probe `asked`). It is not for a turn whose decision was acknowledged
+(ack `decided`): that would be paid for twice and might be answered differently. It never contains a tool
+call without a result: providers permanently reject such a conversation. And every message is as it was when
+the model was last asked, even after a round trip through the store: within a life all of them, across a
+crash those that a checkpoint holds (ack `turn`).
 
-Cannot see a decision that was made and lost before it was durable: that may be asked for again. Nor a
-message that the model was not told before the crash.
+Cannot see a decision that was made and lost before it was durable: the model may be asked for it again. Nor
+a message that the model had not seen before the crash.
 
 Smallest history that breaks it: ack decided turn 1, crashed, asked turn 1.
 """
@@ -22,7 +22,7 @@ from chaoskit.model import Ack, Born, History, Invariant, NothingToJudge, Probe,
 def check(history: History) -> Iterator[Violation]:
     decided: set[int] = set()
     told: list[str] = []
-    last_told: list[str] = []  # whole: what was rolled back since included
+    last_told: list[str] = []  # the whole list, including messages rolled back since
     acknowledged = 0
     asked = 0
     for event in history.events:

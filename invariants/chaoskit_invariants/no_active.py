@@ -1,8 +1,8 @@
-"""no-active: after a recovery no agent is ACTIVE, and every session record can be read.
+"""no-active: after recovery no agent is ACTIVE, and every session record can be read.
 
-Verifies the probe `recovered`, which is taken before anybody is resumed: each agent is SUSPENDED or
-STOPPED, and its blob is one that its provider can read (`damage` says which are not). Cannot see whether
-the blob is the latest: that is for `delivery`.
+Verifies the probe `recovered`, which is taken before any agent resumes: each agent is SUSPENDED or STOPPED,
+and its provider can read its blob (`damage` lists those it cannot read). Cannot see whether the blob is the
+latest: `delivery` checks that.
 
 Smallest history that breaks it: recovered with an agent that is ACTIVE.
 """

@@ -1,9 +1,9 @@
-"""recovers: after the last crash the target starts, finishes its work and says so.
+"""recovers: after the last crash the target starts, finishes its work and reports completion.
 
-Verifies that the last life of a run completed, and that none ever hung (a life that meets an error of
-the disk may stop with an error; it may not stand still). Cannot see whether what it did was right: that is
-for the other invariants. A death by an unknown hand is not judged here; the supervisor puts a doubt
-on such a run.
+Verifies that the last life of a run completed, and that no life ever hung (a life that encounters a disk
+error may stop with an error, but must not hang). Cannot see whether its work was correct: the other
+invariants check that. A death that chaoskit did not cause is not judged here; the supervisor marks such a
+run as doubtful.
 
 Smallest history that breaks it: born, crashed, born, ended(failed).
 """

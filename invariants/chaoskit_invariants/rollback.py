@@ -1,12 +1,11 @@
-"""rollback: recovery leaves exactly the complete turns, and all that were acknowledged.
+"""rollback: recovery keeps exactly the complete turns, including all that were acknowledged.
 
-Verifies, for every recovery, that the messages found right after it are those of the run without
-faults, up to the end of some turn (or to anywhere, when there is no checkpoint yet), and of no earlier
-turn than the last acknowledged one. Cannot see
-what recovery does to anything but messages.
+Verifies, for every recovery, that the messages found right after it are those of the run without faults, up
+to the end of some turn (or to any point, if there is no checkpoint yet), and that this turn is no earlier
+than the last acknowledged one. Cannot see what recovery does to anything but messages.
 
-Smallest history that breaks it: ack turn 1 (2 messages), crashed, recovered with 3 messages where
-the turns of the run without faults end at 2 and 4.
+Smallest history that breaks it: ack turn 1 (2 messages), crashed, recovered with 3 messages where the turns
+of the run without faults end at 2 and 4.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ def check(history: History) -> Iterator[Violation]:
     ends_of_turns = _ends(expected.data["messages"])
     ends_of_turns |= {ack.data["messages"] for ack in history.expected(Ack, "turn")}
     acknowledged = 0
-    asked_user = False  # an open question changes what follows it
+    asked_user = False  # an open question changes everything after it
     for event in history.events:
         asked_user = asked_user or (isinstance(event, Ack) and event.name == "surfaced")
         if isinstance(event, Ack) and event.name == "turn":
             acknowledged = event.data["messages"]
         elif isinstance(event, Probe) and event.name == "recovered":
             found = event.data["messages"]
-            # Without a checkpoint there is nothing to go back to: all messages stay.
+            # Without a checkpoint there is nothing to roll back to: all messages stay.
             ends = ends_of_turns if event.data["checkpoint"] is not None else set(range(len(found) + 1))
             whole = found if asked_user else expected.data["messages"]
             yield from _judge(found, whole, ends, acknowledged)

@@ -1,8 +1,8 @@
-"""saves: of numbered saves, every acknowledged one is there, and nothing is there that was not saved.
+"""saves: every acknowledged numbered save is present, and nothing is present that was not saved.
 
-Verifies every look at a store that keeps all saves or the latest: what is found was asked for, letter
-for letter; the numbers have no gap; the last one is no older than the last acknowledged. Cannot see a
-store that fails to open: that is for `recovers`.
+Verifies each read of a store that keeps all saves or the latest: what is found reads exactly as it was
+saved; the numbers have no gap; the last one is no older than the last acknowledged. Cannot see a store that
+fails to open: `recovers` checks that.
 
 Smallest history that breaks it: invoke save 1, ack saved 1, crashed, recovered with nothing.
 """

@@ -1,9 +1,9 @@
-"""shown: who resumes a session is shown the conversation as it is stored, whole and in order.
+"""shown: a user who resumes a session sees the conversation as it is stored, complete and in order.
 
-Verifies, for every recovery, that what the user saw (probe `shown`: one text for each thing said) has as
-many texts as the store has things said right after it (probe `recovered`), and that each contains its
-own: nothing is missing, nothing that was rolled back is shown. Cannot see who is said to have said it,
-nor spaces and marks, nor what comes after the first thousand characters: a screen may shorten.
+Verifies, for every recovery, that the user saw (probe `shown`: one text per item) as many texts as the
+store has items right after recovery (probe `recovered`), and that each text contains its item: nothing is
+missing, and nothing that was rolled back is shown. Cannot see the attributed speaker, whitespace and
+punctuation, or anything after the first thousand characters: a screen may shorten.
 
 Smallest history that breaks it: recovered with one message, shown nothing.
 """

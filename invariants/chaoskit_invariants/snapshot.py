@@ -1,7 +1,7 @@
-"""snapshot: the file beside the log is whole whenever a life finds it, and never knows more than the log.
+"""snapshot: the file beside the log is always complete when a life finds it, and never ahead of the log.
 
 Verifies what each life finds before it touches anything (probe `found`: the snapshot's text, the number of
-whole lines in the log). Cannot see a snapshot that is old: it is a cache, and may be.
+complete lines in the log). Cannot see a stale snapshot: it is a cache, so it may be stale.
 
 Smallest history that breaks it: probe found with half of a snapshot.
 """

@@ -1,8 +1,8 @@
-"""status: the derived status is what the log, the boot and the time say, whenever anybody looks.
+"""status: the derived status always agrees with the log, the boot and the time.
 
-Verifies each reported status (probe `status`) by deriving it again, with rules of its own, from the lines
-that the log had then: they are still there in the end, because it only grows. Cannot see a status that
-nobody asked for.
+Verifies each reported status (probe `status`) by deriving it again, with independent rules, from the lines
+that the log had at that point. Those lines are still there at the end, because the log is append-only.
+Cannot see a status that was never requested.
 
 Smallest history that breaks it: probe status `running` in boot B, end with a log in which a run of boot A
 was started before that.

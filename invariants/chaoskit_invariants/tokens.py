@@ -1,10 +1,10 @@
-"""tokens: a resume token opens its wait once, for one request, and what was told about it stays true.
+"""tokens: a resume token ends its wait once, for one request, and what was reported about it stays true.
 
-Verifies what clients were told (acks `resumed` and `refused`) against the final log: at most one
-`token.consumed` for each token, by the request that was told so, with the result that it brought, and not
-after the token was revoked or had expired; whoever was told `resumed` is told so again when it asks again.
-Also that nothing that was kept (probe `end`, `files`) has a secret in it (`never`). Cannot see a token that
-nobody used.
+Verifies the acknowledgements to clients (acks `resumed` and `refused`) against the final log: at most one
+`token.consumed` for each token, by the request that got `resumed`, with the result that it sent, and not
+after the token was revoked or had expired. A client that got `resumed` gets it again when it repeats its
+request. Also verifies that no stored file (probe `end`, `files`) contains a secret (`never`). Cannot see a
+token that no client used.
 
 Smallest history that breaks it: ack resumed token T request A, ack resumed token T request B.
 """

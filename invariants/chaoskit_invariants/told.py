@@ -1,9 +1,9 @@
-"""told: what a client was told over the wire stays true, and its stream of events has no hole.
+"""told: every response to a client stays true, and the client's event stream has no gap.
 
-Verifies that every request that was accepted (ack `told`) is answered in the end, with the answer that was
-told; and that the events that a client saw (effect `remember` with the key `last-event`), however often it
-had to come back, are those of the log: in their order, none twice, none left out. Cannot see an event that
-came after the client left.
+Verifies that every accepted request (ack `told`) is eventually answered with the answer that was reported;
+and that the events a client saw (effect `remember` with the key `last-event`), however often it
+reconnected, are those of the log: in order, none twice, none missing. Cannot see an event that came after
+the client left.
 
 Smallest history that breaks it: client remembers event 5, then event 3.
 """

@@ -1,9 +1,9 @@
-"""tree: the agents are a forest at every look, and whoever was acknowledged is in it.
+"""tree: the agents always form a forest that contains every acknowledged agent.
 
-Verifies at the probes `recovered` and `end`: every agent has a link, every link leads to agents that are
-there, nobody is its own ancestor; every acknowledged spawn is there, below its parent; below a stopped
-agent everybody is stopped, as is whoever was acknowledged as stopped; nobody is ACTIVE below a parent
-that is not. Cannot see what the tree was between two looks.
+Verifies at the probes `recovered` and `end`: every agent has a link, every link leads to existing agents,
+and no agent is its own ancestor. Every acknowledged spawn is present, below its parent. Below a stopped
+agent every agent is stopped, and so is every agent acknowledged as stopped. No agent is ACTIVE below a
+parent that is not. Cannot see the tree between two probes.
 
 Smallest history that breaks it: ack spawned a below b, end without a.
 """

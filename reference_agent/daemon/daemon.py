@@ -1,4 +1,4 @@
-"""Daemon: what one may ask of it. Each call returns when what it says is durable (D1)."""
+"""Daemon: the public operations. Each call returns once its effect is durable (D1)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reference_agent.ids import NewId, checked_session
 
 
 class Daemon:
-    """`recover`, then `start`, then anything, then `close`."""
+    """Call `recover`, then `start`, then any other method, and finally `close`."""
 
     def __init__(
         self,
@@ -37,20 +37,20 @@ class Daemon:
 
     @property
     def state(self) -> State:
-        """To be read only."""
+        """Read-only."""
         return self._journal.state
 
     async def recover(self) -> list[Simple]:
-        """Steps 1 to 4 of the recovery: afterwards nobody is ACTIVE, and all is as it should be."""
+        """Steps 1 to 4 of recovery: afterwards no agent is ACTIVE and the state is consistent."""
         return await recovery.recover(self._journal, self._new_id("boot"), self._limits)
 
     async def start(self) -> None:
-        """Step 5: what is undelivered is delivered, and wakes its receivers; roots have the prompt."""
+        """Step 5: deliver undelivered messages, which wakes their receivers; roots have the prompt."""
         for agent in list(self.state.mailboxes):
             self._delivery.kick(agent)
 
     async def spawn(self, agent: str, *, parent: str | None = None, provider: str, model: str) -> AgentRecord:
-        """Below `parent`, or a root. An agent that is there already is there already."""
+        """Spawn an agent below `parent`, or as a root. Spawning an existing agent again returns it."""
         checked_session(agent)
         if agent in self.state.parents:
             if self.state.parents[agent] != parent:
@@ -76,20 +76,20 @@ class Daemon:
         wants_reply: bool = False,
         message_id: str | None = None,
     ) -> str:
-        """The id of the message. Whoever is not sure whether an id was accepted may send it again (D5)."""
+        """Return the message's id. A caller unsure whether an id was accepted may send it again (D5)."""
         message = Message(message_id or self._new_id("message"), sender, receiver, content, wants_reply)
         await self._journal.write(Enqueued(message), lambda: self._is_new(message))
         self._delivery.kick(receiver)
         return message.message_id
 
     async def reply_to(self, message_id: str) -> str:
-        """Waits for it. NotAnswered: there will be none. Refused: no such question is known."""
+        """Wait for the reply. NotAnswered: there will be none. Refused: the question is unknown."""
         return await self._delivery.reply_to(message_id)
 
     async def ask(
         self, receiver: str, content: str, *, sender: str = OUTSIDE, message_id: str | None = None
     ) -> str:
-        """A synchronous send: the reply, which the sender has in its history by then."""
+        """A synchronous send: return the reply, which is in the sender's history by then."""
         asked = await self.send(receiver, content, sender=sender, wants_reply=True, message_id=message_id)
         return await self.reply_to(asked)
 
@@ -110,17 +110,17 @@ class Daemon:
             raise Refused(f"{agent} is not there, or is stopped")
 
     async def suspend(self, agent: str) -> None:
-        """With all below it. The next message, also one that waits already, resumes it."""
+        """Suspend the agent and its descendants. The next message, or one already waiting, resumes it."""
         self._running(agent)
         await self._lives.suspend(agent)
 
     async def resume(self, agent: str) -> None:
-        """With all above it."""
+        """Resume the agent and its ancestors."""
         self._running(agent)
         await self._lives.wake(agent)
 
     async def stop(self, agent: str) -> None:
-        """For ever, with all below it. Whoever waits for an answer of theirs is told."""
+        """Stop the agent and its descendants permanently. Callers waiting for their replies get an error."""
         if agent not in self.state.parents:
             raise Refused(f"{agent} is not there")
         await self._lives.stop(agent)
@@ -128,15 +128,15 @@ class Daemon:
             self._delivery.kick(each)
 
     def set_aside(self) -> dict[str, str]:
-        """Messages that nobody will handle, of those that are remembered, and why (D7)."""
+        """Messages that will never be handled, among those still remembered, and why (D7)."""
         return {m: why for m, (_, why) in self.state.settled.items() if why != "delivered"}
 
     async def settled(self) -> None:
-        """Until there is nothing left to deliver."""
+        """Wait until there is nothing left to deliver."""
         await self._delivery.settled()
 
     async def close(self) -> None:
-        """Deliver what there is, and suspend everybody: nothing is left for a recovery."""
+        """Deliver all messages and suspend every agent, so that recovery has nothing to do."""
         await self.settled()
         for root in tree.roots(self.state):
             await self._lives.suspend(root)

@@ -1,8 +1,8 @@
-"""Delivery: a worker for each agent that has mail, which ends with the last message.
+"""Delivery: one worker per agent with mail. The worker ends after the last message.
 
-One message is looked at again and again until it is settled: what is decided about it is carried out, and
-if nothing is, its receiver takes a turn (`mailbox.fate`). Nothing but the state is remembered in between,
-so that a crash anywhere, and the recovery after it, are no special case.
+A worker re-examines one message until it is settled: it carries out what is already decided about the
+message, or, if nothing is, lets the receiver take a turn (`mailbox.fate`). It remembers nothing but the
+state in between, so a crash at any point, and the recovery after it, need no special case.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = get_logger(__name__)
 
 
 class NotAnswered(Exception):
-    """The receiver will not answer; the text says why."""
+    """The receiver will not answer; the message says why."""
 
 
 class Delivery:
@@ -46,7 +46,7 @@ class Delivery:
         self._waiting: defaultdict[str, list[asyncio.Future[None]]] = defaultdict(list)
 
     def kick(self, agent: str) -> None:
-        """There may be mail for it."""
+        """Start a worker for the agent if it has mail."""
         if agent not in self._journal.state.mailboxes or agent == OUTSIDE:
             return
         worker = self._workers.get(agent)
@@ -54,7 +54,7 @@ class Delivery:
             self._workers[agent] = asyncio.create_task(self._work(agent))
 
     async def settled(self) -> None:
-        """Until there is nothing to deliver. Raises what stopped a worker: its disk, never its agent."""
+        """Wait until nothing is left to deliver. Raises the disk error that stopped a worker, if any."""
         while self._workers:
             await asyncio.wait(self._workers.values(), return_when=asyncio.FIRST_COMPLETED)
             for agent, worker in list(self._workers.items()):
@@ -63,12 +63,12 @@ class Delivery:
                     worker.result()
 
     async def reply_to(self, message_id: str) -> str:
-        """The reply, when whoever asked has it durably; `user` has it by this call."""
+        """The reply, once the asking agent has it durably; `user` receives it through this call."""
         answer = reply_id(message_id)
         while (found := self._reply(message_id, answer)) is None:
             news = asyncio.get_running_loop().create_future()
             self._waiting[answer].append(news)
-            for each in (message_id, answer):  # a worker that an error stopped tries again, or says so
+            for each in (message_id, answer):  # a worker stopped by an error retries, or reports it
                 if each in self._journal.state.undelivered:
                     self.kick(self._journal.state.undelivered[each].receiver)
             await news
@@ -97,7 +97,7 @@ class Delivery:
             while message := mailbox.next_for(self._journal.state, agent):
                 await self._advance(message)
         except BaseException as error:
-            # They would wait for ever.
+            # Otherwise these callers would wait forever.
             for news in [each for waiting in self._waiting.values() for each in waiting]:
                 if not news.done():
                     news.set_exception(error)
@@ -120,7 +120,7 @@ class Delivery:
                 news.set_result(None)
 
     async def _try(self, message: Message) -> None:
-        """Counted first. Suspects go one by one: if the daemon ends, only one of them is to blame (D7)."""
+        """Counted first. Suspects run one at a time: if the daemon dies, only one is to blame (D7)."""
         alone = message.tries >= self._limits.suspect
         async with self._suspects if alone else nullcontext():
             change = Tried(message.message_id, message.tries + 1)
@@ -129,13 +129,13 @@ class Delivery:
                 await self._journal.write(Tried(message.message_id, message.tries))
 
     async def _take_turn(self, message: Message) -> bool:
-        """Whether it came to anything, be it a failure."""
+        """Whether the turn had an outcome, even if it was a failure."""
         agent = message.receiver
         try:
             await self._lives.wake(agent)
             async with self._lives.turns[agent]:
                 session = self._lives.session(agent)
-                if session is None:  # it was suspended or stopped just now
+                if session is None:  # suspended or stopped just now
                     return False
                 await self._turn(session, message)
         except Refused:
@@ -157,7 +157,7 @@ class Delivery:
         try:
             await self._journal.write(saved, lambda: not self._is_stopped(agent))
         except BaseException:
-            # The session knows of a turn that is not on disk: what it says of itself later must not be.
+            # The session contains a turn that is not on disk, so its later blobs must not be saved.
             await self._lives.drop(agent)
             raise
 

@@ -1,12 +1,12 @@
 """The daemon's changes on files: one synced line each, in segments (D8).
 
     daemon.000001.jsonl    recorded, linked, enqueued ... 1,000 lines
-    daemon.000002.jsonl    snapshot (all that counts, in one line), enqueued, ...    <- read at open
+    daemon.000002.jsonl    snapshot (the whole state, in one line), enqueued, ...    <- read at open
 
-A segment that is full is followed by one that begins with a snapshot, and never touched again. Opening
-reads the last segment only. A crash before its first line is whole leaves it empty: then the one before
-it is still the last that counts, and its snapshot is written again. Nothing is ever rewritten; old
-segments are history, and may be moved away.
+A full segment is never touched again; the next one begins with a snapshot. Opening reads only the last
+segment. A crash before its first line is complete leaves the new segment empty: the one before it then
+still counts as the last, and its snapshot is written again. Nothing is ever rewritten; old segments are
+history and may be moved away.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def segment_path(directory: Path, number: int) -> Path:
 
 
 def folded(events: Iterable[dict[str, Any]], path: Path) -> State:
-    """A line that makes no sense is damage."""
+    """An invalid line counts as damage."""
     state = State()
     for event in events:
         try:

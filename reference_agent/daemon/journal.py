@@ -1,4 +1,4 @@
-"""Journal: changes are checked and written one at a time, so that a check still holds when it counts."""
+"""Journal: checks and writes one change at a time, so that a check still holds when its change is written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reference_agent.daemon.stores import DaemonStore
 
 
 class Refused(Exception):
-    """What was asked cannot be done; nothing has changed. Its text is one line for whoever asked."""
+    """The operation is not possible; nothing has changed. The message is one line for the caller."""
 
 
 class MailboxFull(Refused):
@@ -28,7 +28,7 @@ class Journal:
         return self._store.state
 
     async def write(self, change: Simple, wanted: Callable[[], bool] = lambda: True) -> bool:
-        """Durable when it returns. `wanted` is asked at the last moment; it may raise Refused."""
+        """Write the change, durable on return. `wanted` runs at the last moment and may raise Refused."""
         async with self._lock:
             if not wanted():
                 return False

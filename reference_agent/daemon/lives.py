@@ -1,7 +1,7 @@
-"""Lives: which provider sessions are alive, and that their records say so (D3).
+"""Lives: tracks which provider sessions are alive and keeps their records in agreement (D3).
 
-Waking, suspending and adopting come one after another, under one lock; a turn has its agent's own lock. Who
-holds the lock of a turn never waits for the other one, so that suspending may wait for a turn to end.
+Waking, suspending and adopting are serialized by one lock; a turn holds its agent's own lock. A holder of a
+turn's lock never waits for the other one, so suspending may wait for a turn to end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reference_agent.points import persisting
 
 
 class AgentFailed(Exception):
-    """The provider could not do it; the session is gone, the record is not."""
+    """The provider failed; the session is gone, the record is not."""
 
 
 class Lives:
@@ -33,7 +33,7 @@ class Lives:
         return self._sessions.get(agent)
 
     async def spawn(self, agent: str, parent: str | None, provider: str, model: str) -> None:
-        """Acknowledged when it returns: the record and the link are durable (D1)."""
+        """Spawn an agent; acknowledged on return: the record and the link are durable (D1)."""
         try:
             with persisting("session.created"):
                 session = await self._providers[provider].create(agent, model)
@@ -62,7 +62,7 @@ class Lives:
         return True
 
     async def wake(self, agent: str) -> None:
-        """And all who are above it, from the root down."""
+        """Wake the agent and its ancestors, from the root down."""
         async with self._changing:
             await self._wake(agent)
 
@@ -90,7 +90,7 @@ class Lives:
         return self._journal.state.agents[agent].state == "ACTIVE"
 
     async def suspend(self, agent: str) -> None:
-        """And all who are below it, from the leaves up; each when the turn it is in has ended."""
+        """Suspend the agent and its descendants, from the leaves up, each after its current turn."""
         async with self._changing:
             for each in reversed(tree.subtree(self._journal.state, agent)):
                 async with self.turns[each]:
@@ -105,9 +105,9 @@ class Lives:
         await self.drop(agent)
 
     async def stop(self, agent: str) -> None:
-        """And all who are below it, by one write. A turn under way ends without consequences."""
+        """Stop the agent and its descendants in one write. A turn in progress ends without effect."""
         state = self._journal.state
-        # Who is linked below it between this look and the write is not forgotten: links wait, too.
+        # Linking takes the same lock, so no child can be linked between reading the subtree and the write.
         async with self._changing:
             family = tuple(tree.subtree(state, agent))
             await self._journal.write(Stopped(family), lambda: not tree.is_stopped(state, agent))
@@ -115,7 +115,7 @@ class Lives:
             await self.drop(each)
 
     async def drop(self, agent: str) -> None:
-        """The session only; it is restored when it is needed."""
+        """Drop only the session; it is restored when needed."""
         session = self._sessions.pop(agent, None)
         if session is not None:
             await session.close()

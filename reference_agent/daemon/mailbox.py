@@ -1,4 +1,4 @@
-"""Whether there is room, and what becomes of a message. Pure."""
+"""Mailbox capacity, and the fate of a message. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from reference_agent.daemon.state import State
 
 
 class Limits(msgspec.Struct, frozen=True):
-    mailbox: int = 100  # messages that may wait for one agent, with the replies it waits for (D6)
-    # Turns that may fail over one message, or never end because the process does (D7). More than three:
-    # whoever is killed three times in a row need not be the one who is to blame for it.
+    mailbox: int = 100  # messages that may wait for one agent, plus the replies it waits for (D6)
+    # Turns that may fail, or never end because the process dies, for one message (D7). More than three: a
+    # message that is killed three times in a row need not be the one at fault.
     tries: int = 5
-    suspect: int = 2  # after so many, its next turn begins when no other suspect has one
+    suspect: int = 2  # after this many, its next turn excludes the turns of other suspects
 
 
 class Fate(msgspec.Struct, frozen=True):
-    """`outcome` is for the log, `said` for whoever asked."""
+    """`outcome` is for the log, `said` for the sender."""
 
     outcome: str
     said: str
@@ -33,17 +33,18 @@ def load(state: State, agent: str) -> int:
 
 
 def next_for(state: State, agent: str) -> Message | None:
-    """In their order, but the recovery prompt before what was there when the crash came."""
+    """In order, except that the recovery prompt precedes messages that were there at the crash."""
     mail = state.mailboxes.get(agent, {}).values()
     prompts = (message for message in mail if message.sender == DAEMON)
     return next(prompts, None) or next(iter(mail), None)
 
 
 def fate(state: State, message: Message, limits: Limits) -> Fate | None:
-    """What is decided about it already; None: the receiver has yet to handle it.
+    """What is already decided about a message; None if the receiver has yet to handle it.
 
-    Handled comes first: a receiver that was stopped after its turn has replied all the same. Only the
-    last message that it handled can be undelivered still: the next is begun when this one is settled.
+    `handled` is checked first: a receiver that was stopped after its turn has replied all the same. Only
+    the last message that a receiver handled can still be undelivered, because the next one begins only
+    after this one is settled.
     """
     receiver = state.agents[message.receiver]
     if receiver.handled == message.message_id:
@@ -57,7 +58,7 @@ def fate(state: State, message: Message, limits: Limits) -> Fate | None:
 
 
 def closing(state: State, message: Message, fate: Fate) -> Enqueued | Settled:
-    """The next change that carries out its fate: the reply first, so that none is ever forgotten."""
+    """The next change that carries out a fate: the reply first, so that it cannot be lost."""
     answer = reply_id(message.message_id)
     if message.wants_reply and not state.knows(answer):
         reply = Message(

@@ -1,4 +1,4 @@
-"""What the daemon needs of a provider, and a scripted one whose every word follows from a seed."""
+"""The daemon's interface to a provider, and a scripted provider whose output is determined by a seed."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Protocol
 
 import msgspec
 
-POISON = "poison"  # a message that begins with this makes the scripted session fail
+POISON = "poison"  # a message with this prefix makes the scripted session fail
 
 
 class ProviderSession(Protocol):
     """One conversation; one turn at a time."""
 
     async def send(self, message_id: str, content: str) -> str:
-        """One turn. An error means that the session is lost, and will be restored."""
+        """Take one turn. An error means that the session is lost and must be restored."""
 
     def suspend(self) -> str:
-        """All that `restore` needs, as of the last complete turn. The session stays usable."""
+        """Return all that `restore` needs, as of the last complete turn. The session stays usable."""
 
     async def close(self) -> None: ...
 
@@ -36,7 +36,7 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class History(msgspec.Struct):
-    """What the blob of the scripted provider is, as JSON."""
+    """The content of the scripted provider's blob, as JSON."""
 
     agent_id: str
     turns: list[Turn] = []
@@ -49,7 +49,7 @@ class ScriptedSession:
         self._slowest = slowest
 
     async def think(self, *about: str) -> bytes:
-        """Takes a time that follows from the seed, so that agents overtake each other."""
+        """Sleep for a time determined by the seed, so that agents overtake each other."""
         told = "/".join([str(self._seed), self.history.agent_id, *about])
         digest = hashlib.blake2b(told.encode(), digest_size=4).digest()
         await asyncio.sleep(self._slowest * digest[0] / 255)
@@ -72,7 +72,7 @@ class ScriptedSession:
 
 class ScriptedProvider:
     def __init__(self, seed: int = 0, slowest: float = 2.5) -> None:
-        """`slowest`: the most seconds that a turn takes; a start takes a fifth of that."""
+        """`slowest`: the maximum duration of a turn in seconds; starting takes up to a fifth of that."""
         self._seed = seed
         self._slowest = slowest
 

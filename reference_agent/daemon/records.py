@@ -1,4 +1,4 @@
-"""What is kept about agents and messages, and the changes that it is kept as: one write each (D2)."""
+"""The records of agents and messages, and the changes they are stored as: one write each (D2)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-OUTSIDE = "user"  # whoever is no agent: may send, and fetches its replies itself
+OUTSIDE = "user"  # a sender that is not an agent; it fetches its replies itself
 DAEMON = "daemon"  # sends the recovery prompt
 DELIVERED = "delivered"
 
@@ -18,9 +18,9 @@ class AgentRecord(msgspec.Struct, frozen=True):
     provider: str
     model: str
     state: AgentState
-    blob: str  # the provider's; nobody else reads it
-    handled: str | None = None  # the last message that the blob knows of (D4)
-    reply: str | None = None  # and what was said to it
+    blob: str  # opaque; only the provider reads it
+    handled: str | None = None  # the last message contained in the blob (D4)
+    reply: str | None = None  # and the reply to it
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -30,17 +30,17 @@ class Message(msgspec.Struct, frozen=True):
     content: str
     wants_reply: bool = False
     reply_to: str | None = None
-    failed: bool = False  # a reply that says why there is none
+    failed: bool = False  # the reply says why there is no answer
     tries: int = 0
 
 
 def reply_id(message_id: str) -> str:
-    """Made, not given: a reply that is written again is the same reply (D5)."""
+    """Derived, not generated: a reply that is written again is the same reply (D5)."""
     return f"{message_id}.reply"
 
 
 class Change(msgspec.Struct, frozen=True, tag_field="kind"):
-    """What can be written."""
+    """Base class of everything that can be written."""
 
 
 class Recorded(Change, frozen=True, tag="session.recorded"):
@@ -48,7 +48,7 @@ class Recorded(Change, frozen=True, tag="session.recorded"):
 
 
 class Removed(Change, frozen=True, tag="session.removed"):
-    """A session that never got a link: nobody was told of it."""
+    """A session that never got a link, so its spawn was never acknowledged."""
 
     agent_id: str
 
@@ -85,21 +85,21 @@ class Enqueued(Change, frozen=True, tag="message.enqueued"):
 
 
 class Tried(Change, frozen=True, tag="message.tried"):
-    """Written before the turn: one that ends the process has been counted (D7)."""
+    """Written before the turn, so that a turn that kills the process is counted (D7)."""
 
     message_id: str
     tries: int
 
 
 class Settled(Change, frozen=True, tag="message.delivered"):
-    """`outcome` is `delivered`, or why it is set aside."""
+    """`outcome` is `delivered`, or the reason it is set aside."""
 
     message_id: str
     outcome: str
 
 
 class Remembered(Change, frozen=True, tag="message.remembered"):
-    """Of a message that is settled, in a snapshot."""
+    """A settled message, in a snapshot."""
 
     message: Message
     outcome: str
@@ -121,7 +121,7 @@ Simple = (
 
 
 class Snapshot(Change, frozen=True, tag="snapshot"):
-    """All that counts, as the changes that lead there."""
+    """The whole state, as the changes that produce it."""
 
     changes: tuple[Simple, ...]
 
@@ -130,5 +130,5 @@ AnyChange = Simple | Snapshot
 
 
 def point_of(change: AnyChange) -> str:
-    """The name under which it is announced: that of its kind."""
+    """The persist point of a change: the name of its kind."""
     return str(type(change).__struct_config__.tag)

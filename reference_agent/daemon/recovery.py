@@ -1,16 +1,17 @@
-"""What has to be written after a crash, in the order in which it is.
+"""The changes to be written after a crash, in order.
 
 | step                       | due                                                | change            |
 |----------------------------|----------------------------------------------------|-------------------|
-| 1 records, 2 tree          | a session has no link: nobody was told of it       | session.removed   |
+| 1 records, 2 tree          | a session has no link: never acknowledged          | session.removed   |
 | (read at open)             | a root was ACTIVE, and has no prompt in its mail   | message.enqueued  |
-| 3 nobody is ACTIVE         | an agent is; children before their parents         | session.suspended |
+| 3 no agent is ACTIVE       | an agent is; children before their parents         | session.suspended |
 | 4 undelivered: re-sent or  | one is handled, or never will be: the reply to it  | message.enqueued  |
-|   flagged                  | the same, and nothing is missing but the mark      | message.delivered |
+|   flagged                  | the same, and only the mark is missing             | message.delivered |
 | 5 roots, by `Daemon.start` | their prompt wakes them                            |                   |
 
-`due` is a pure function of the state, read while what it names is written. A recovery that is cut begins
-again, and finds the rest due. The prompt comes before step 3, because that step removes the reason for it.
+`due` is a pure function of the state, evaluated lazily while its changes are written. A recovery that is
+interrupted starts over and finds the remaining changes due. The prompt comes before step 3, because that
+step removes the reason for it.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ CHILDREN = "Your sub-agents are suspended, and are resumed when you send them a 
 
 
 async def recover(journal: Journal, boot: str, limits: Limits) -> list[Simple]:
-    """Steps 3 and 4; as often as one likes."""
+    """Write all changes due in steps 1 to 4. Idempotent."""
     written = []
     for change in due(journal.state, boot, limits):
         await journal.write(change)
@@ -56,7 +57,7 @@ async def recover(journal: Journal, boot: str, limits: Limits) -> list[Simple]:
 
 
 def due(state: State, boot: str, limits: Limits) -> Iterator[Simple]:
-    """Each change when those before it are in the state. One look at each thing: D8."""
+    """Yield each change once its predecessors are in the state. Examines every item once: D8."""
     for agent in list(state.agents):
         if agent not in state.parents:
             yield Removed(agent)
@@ -81,8 +82,8 @@ def prompt(state: State, root: str) -> str:
 
 
 def _closing(state: State, message: Message, limits: Limits) -> Iterator[Simple]:
-    """Of one that is decided. A reply that this writes to an agent that is stopped is not flagged before
-    somebody wants to deliver it, or the next recovery."""
+    """Close a message whose fate is decided. If this writes a reply to a stopped agent, that reply is
+    flagged only when it is next delivered, or by the next recovery."""
     fate = None if message.receiver == OUTSIDE else mailbox.fate(state, message, limits)
     while fate is not None and message.message_id in state.undelivered:
         yield mailbox.closing(state, message, fate)

@@ -1,8 +1,8 @@
-"""The daemon's changes in SQLite: one statement each, which is a transaction of its own.
+"""The daemon's changes in SQLite: one statement each, which is its own transaction.
 
-A message that is settled moves to another table, and pushes the oldest out of it: what is read at the
-start, checked for damage and kept on the disk does not grow with what was ever sent (D8). Triggers do
-this, so that it is still one statement.
+A settled message moves to another table and evicts the oldest one there, so the data that is read at
+startup, checked for damage and kept on disk does not grow with the number of messages ever sent (D8).
+Triggers do this, so that it remains a single statement.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ T = TypeVar("T", AgentRecord, Message)
 
 
 class _Database(Database):
-    """With other tables than the sessions'."""
+    """A Database with the daemon's tables instead of the sessions'."""
 
     async def _migrate(self, path: Path) -> None:
         (version,) = await self.one("PRAGMA user_version")
@@ -136,12 +136,12 @@ async def open_store(opening: DaemonOpening) -> SqliteDaemonStore:
 
 
 def _read(row: Any, kind: type[T]) -> T:
-    """Columns stand in the order of the fields; SQLite has no booleans."""
+    """Columns are in the order of the fields; SQLite has no booleans."""
     return msgspec.convert(dict(zip(kind.__struct_fields__, row, strict=True)), kind, strict=False)
 
 
 def statement_of(change: AnyChange) -> tuple[Any, ...]:
-    """The statement, and what it binds."""
+    """The statement and its parameters."""
     found: tuple[Any, ...]
     match change:
         case records.Recorded(record):
@@ -177,5 +177,5 @@ def statement_of(change: AnyChange) -> tuple[Any, ...]:
         case records.Settled(message_id, outcome):
             found = SETTLE, outcome, message_id
         case _:
-            raise AssertionError(f"{change} is not written here")  # what only snapshots have
+            raise AssertionError(f"{change} is not written here")  # changes that occur only in snapshots
     return found

@@ -1,4 +1,4 @@
-"""State: what all changes so far add up to. Pure: change after change, in their order."""
+"""State: the result of all changes so far. Pure: it applies one change after another."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class State:
         self.children: dict[str, list[str]] = {}
         self.undelivered: dict[str, Message] = {}  # in the order of the log
         self.mailboxes: dict[str, dict[str, Message]] = {}  # the same, by receiver
-        self.asking: Counter[str] = Counter()  # by sender: questions that have no reply yet
-        self.settled: dict[str, tuple[Message, str]] = {}  # the last of them, with their outcomes
+        self.asking: Counter[str] = Counter()  # by sender: questions without a reply yet
+        self.settled: dict[str, tuple[Message, str]] = {}  # the most recent ones, with their outcomes
 
     def knows(self, message_id: str) -> bool:
         return message_id in self.undelivered or message_id in self.settled
 
     def add(self, change: AnyChange) -> None:
         match change:
-            case records.Snapshot(changes):  # nothing comes before it
+            case records.Snapshot(changes):  # always the first change
                 self._add_all(changes)
             case records.Recorded(record):
                 self.agents[record.agent_id] = record
@@ -91,9 +91,9 @@ class State:
             del self.settled[next(iter(self.settled))]
 
     def changes(self) -> Iterator[Simple]:
-        """The shortest way here."""
+        """The shortest sequence of changes that produces this state."""
         yield from map(records.Recorded, self.agents.values())
-        for agent, parent in self.parents.items():  # in their order: a parent comes first
+        for agent, parent in self.parents.items():  # in insertion order: a parent comes first
             yield records.Linked(agent, parent)
         for message, outcome in self.settled.values():
             yield records.Remembered(message, outcome)

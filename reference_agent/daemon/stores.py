@@ -1,4 +1,4 @@
-"""Where the daemon's changes are kept: in a database, or as lines of a log; the store's kind knows."""
+"""Where the daemon's changes are stored: in a database, or as lines of a log. The store's kind decides."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from reference_agent.store.lock import SessionLock
 
 
 class DaemonStore(Protocol):
-    """`state` is what is durable, and nothing else."""
+    """`state` contains exactly what is durable."""
 
     state: State
 
     async def write(self, change: AnyChange) -> None:
-        """Durable when it returns, and part of the state; after an error it is neither."""
+        """On return the change is durable and part of the state; after an error it is neither."""
 
     async def close(self) -> None: ...
 
 
 class DaemonOpening(msgspec.Struct, frozen=True):
-    """What a store is given to open the daemon's state."""
+    """What a store gets in order to open the daemon's state."""
 
     location: Location
     clock: Clock
-    segment: int | None = None  # lines of a log before the next begins, for a store that has one
+    segment: int | None = None  # lines per log segment, for a store that has segments
 
 
 OpenDaemonStore = Callable[[DaemonOpening], Awaitable[DaemonStore]]
@@ -42,7 +42,7 @@ OpenDaemonStore = Callable[[DaemonOpening], Awaitable[DaemonStore]]
 async def opened_store(
     location: Location, *, clock: Clock, segment: int | None = None
 ) -> AsyncIterator[DaemonStore]:
-    """Of one process at a time; the second is refused (SessionBusy)."""
+    """Open the store for one process at a time; a second process gets SessionBusy."""
     kind = find(location.store)
     if kind.daemon is None:
         raise ValueError(f"the store {kind.name} cannot keep a daemon")

@@ -1,4 +1,4 @@
-"""Questions about the tree of agents. Pure."""
+"""Queries on the tree of agents. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from reference_agent.daemon.state import State
 def subtree(state: State, agent: str) -> list[str]:
     """The agent and all its descendants; each after its parent."""
     found = [agent]
-    for each in found:  # grows while we walk
+    for each in found:  # grows during the iteration
         found += state.children.get(each, [])
     return found
 

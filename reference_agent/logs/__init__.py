@@ -1,1 +1,1 @@
-"""Structured logs for operators, with secrets removed. Not to be confused with the event log of a session."""
+"""Structured logs for operators, with secrets removed. Not to be confused with a session's event log."""

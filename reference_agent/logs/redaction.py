@@ -1,13 +1,13 @@
-"""Redaction: any value as plain JSON values, without what looks like a secret.
+"""Redaction: converts any value to plain JSON values and removes what looks like a secret.
 
-A secret is known by its name or by its form:
+A secret is recognised by its name or by its form:
 
     the value of a field       {"resume_token": "x", "X-Api-Key": "y", "input_tokens": 5}
     whose name ends like one   -> both hidden, at any depth; a count of tokens is not a token
     name=value in a text       "api_key='x'", "Authorization: Bearer y", JSON inside a text
     form                       "Bearer ...", "sk-...", the password in scheme://user:password@host
 
-It cannot see a secret in a field with a harmless name and without a form of its own.
+It cannot recognise a secret in a field with a harmless name and without a typical form.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ SECRET_NAMES = (
 )
 
 LONGEST_TEXT = 4_000  # a tool may return megabytes; a log line is for reading
-DEEPEST = 12  # deeper than any arguments seen; also ends structures that contain themselves
-LARGEST_INT = 2**63  # many readers of JSON refuse more
+DEEPEST = 12  # deeper than any arguments seen; also terminates on cyclic structures
+LARGEST_INT = 2**63  # many JSON parsers reject more
 
 
 class Redactor:
@@ -52,8 +52,8 @@ class Redactor:
         # Longest first: "secret" would otherwise match the beginning of "secrets".
         names = sorted(secret_names, key=len, reverse=True)
         spelt = "|".join(re.escape(name).replace("_", "[_-]?") for name in names)
-        # A quote is taken up to the next of its kind, also where it is escaped (JSON in a text);
-        # anything else up to whatever ends a word.
+        # A quoted value extends to the next quote of its kind, even an escaped one (JSON in a text); an
+        # unquoted value extends to the end of the word.
         value = r"""(?:\\*"[^"]*"?|\\*'[^']*'?|(?:(?:bearer|basic)\s+)?[^\s"',;)}\]&]+)"""
         self._patterns = (
             (re.compile(rf"""((?:{spelt})\\?["']?\s*[:=]\s*){value}""", re.IGNORECASE), r"\1"),
@@ -63,18 +63,18 @@ class Redactor:
         )
 
     def field(self, name: object, value: object, depth: int = 0) -> object:
-        """An absent secret is shown as absent: that is often what one looks for."""
+        """A missing secret is shown as missing: operators often look for exactly that."""
         if value is not None and _letters(str(name)).endswith(self._endings):
             return REDACTED
         return self.plain(value, depth)
 
     def text(self, text: str) -> str:
         length = len(text)
-        # Twice what is shown: a secret that this cuts in two is not among what is shown.
+        # Twice the length shown: a secret that this cuts in two lies beyond the shown part.
         text = text[: 2 * LONGEST_TEXT]
         for pattern, kept in self._patterns:
             text = pattern.sub(kept + REDACTED, text)
-        # What no UTF-8 can hold (a lone surrogate) strict readers of JSON refuse, also escaped.
+        # Strict JSON parsers reject text that UTF-8 cannot encode (a lone surrogate), even when escaped.
         text = text.encode("utf-8", "backslashreplace").decode()
         if length <= LONGEST_TEXT:
             return text
@@ -83,7 +83,7 @@ class Redactor:
     def plain(self, value: object, depth: int = 0) -> object:
         try:
             return self._plain(value, depth)
-        except Exception as error:  # noqa: BLE001 - L4: somebody else's repr, str or iterator
+        except Exception as error:  # noqa: BLE001 - L4: the value's own repr, str or iterator may raise
             return f"<unprintable {type(value).__name__}: {type(error).__name__}>"
 
     def _plain(self, value: object, depth: int) -> object:
@@ -102,7 +102,7 @@ class Redactor:
 
     def _container(self, value: object, depth: int) -> object:
         if depth > DEEPEST:
-            return "..."  # not its repr: that would show what is secret further down
+            return "..."  # not its repr, which would show secrets further down
         match value:
             case msgspec.Struct():
                 return self._mapping(msgspec.structs.asdict(value), depth)
@@ -118,7 +118,7 @@ class Redactor:
         return {self.text(str(name)): self.field(name, value, depth + 1) for name, value in mapping.items()}
 
     def _set(self, items: Set[object], depth: int) -> list[object]:
-        """Sorted: the order of a set changes with every process."""
+        """Sorted: the order of a set differs between processes."""
         return sorted((self.plain(item, depth + 1) for item in items), key=repr)
 
 

@@ -1,4 +1,4 @@
-"""Structured logs for people who run the agent: one JSON object per line, on the standard `logging`.
+"""Structured logs for operators: one JSON object per line, built on the standard `logging`.
 
     log = get_logger(__name__)
     log.info("session.open", agent_id="agent", session_id="s1", model="m", provider="p")
@@ -6,28 +6,28 @@
     {"time": "2026-02-21T10:01:25.000Z", "level": "info", "logger": "reference_agent.turn.agent",
      "event": "session.open", "agent_id": "agent", "session_id": "s1", ...}
 
-(`log`, one letter shorter, is the durable record of what happened; this is talk about it.)
+(The event log of a session is the durable record of what happened; these logs only describe it.)
 
-What is said at which level:
+What is logged at which level:
 
-| level   | what                                                                                      |
-|---------|-------------------------------------------------------------------------------------------|
+| level   | what                                                                                        |
+|---------|---------------------------------------------------------------------------------------------|
 | debug   | a turn begins or ends; a tool is called, with its arguments; a hook changed them            |
 | info    | a session is opened (agent_id, session_id, model, provider); tokens of the final message    |
-| warning | a model call is retried; a checkpoint, message, token count or error could not be persisted; |
+| warning | a model call is retried; a checkpoint, message, token count or error could not be persisted;|
 |         | the context was trimmed; a tool failed, was denied or unknown; a hook failed; a bad setting |
 | error   | the loop failed: the request was given up                                                   |
 
-A failed persist is a warning and not an error because the agent goes on (as `degraded`).
+A failed persist is a warning and not an error because the agent continues (as `degraded`).
 
-Guarantees, cited as L1... from the tests:
+Guarantees, cited as L1... by the tests:
 
-L1  Off by default: nothing is written until `written_to` or the program's own `logging` set-up asks
-    for it. What nobody listens to is never rendered, and below a warning costs a comparison.
+L1  Off by default: nothing is written until `written_to` or the program's own `logging` set-up enables it.
+    An event without a listener is never rendered, and below warning it costs one comparison.
 L2  One event is one line of ASCII JSON, whatever its fields contain.
-L3  What looks like a secret (see `redaction`) is not written, also when a handler that is not ours
-    writes the event; the names that `written_to` was given in addition count for its handler only.
-L4  Logging never raises. What cannot be serialised is written as its repr; a line that cannot be
+L3  What looks like a secret (see `redaction`) is not written, even when a foreign handler writes the event.
+    The additional names given to `written_to` apply to its handler only.
+L4  Logging never raises. A value that cannot be serialised is written as its repr; a line that cannot be
     written is counted by the handler (`lost`) and dropped.
 """
 
@@ -54,7 +54,7 @@ logging.getLogger(ROOT).addHandler(logging.NullHandler())
 
 
 class Log:
-    """What call sites use. Fields may have any name and any value."""
+    """The interface for call sites. Fields may have any name and any value."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
@@ -69,11 +69,11 @@ class Log:
         self._say(logging.WARNING, event, fields)
 
     def error(self, event: str, /, **fields: object) -> None:
-        """A field that is an exception brings its traceback along."""
+        """A field that is an exception includes its traceback."""
         self._say(logging.ERROR, event, fields)
 
     def exception(self, event: str, /, **fields: object) -> None:
-        """`error`, about the exception that is being handled."""
+        """Like `error`, for the exception being handled."""
         self._say(logging.ERROR, event, {"error": sys.exception(), **fields})
 
     def _say(self, level: int, event: str, fields: dict[str, object]) -> None:
@@ -83,7 +83,7 @@ class Log:
 
 
 def get_logger(name: str) -> Log:
-    """By module name. A name from elsewhere is put below the agent's, and is switched on with it."""
+    """By module name. Other names are placed below the agent's root logger, and enabled with it."""
     inside = name == ROOT or name.startswith(f"{ROOT}.")
     return Log(logging.getLogger(name if inside else f"{ROOT}.{name}"))
 
@@ -92,7 +92,7 @@ def get_logger(name: str) -> Log:
 def written_to(
     stream: TextIO, *, level: str = "info", clock: Clock = system_clock, secret_names: Sequence[str] = ()
 ) -> Iterator[LineHandler]:
-    """Inside, the agent's events of this level and above go to the stream."""
+    """Within the context, write the agent's events of this level and above to the stream."""
     logger = logging.getLogger(ROOT)
     handler = LineHandler(stream)
     handler.setFormatter(LineFormatter(clock, Redactor((*SECRET_NAMES, *secret_names))))
@@ -132,16 +132,16 @@ class Event:
 
 
 class LineHandler(logging.StreamHandler[TextIO]):
-    """Counts what it could not write: a full disk must not stop the agent, nor flood stderr (L4)."""
+    """Counts the lines it could not write: a full disk must not stop the agent, nor flood stderr (L4)."""
 
     lost = 0
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802 - its name there
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802 - logging's name
         self.lost += 1
 
 
 class LineFormatter(logging.Formatter):
-    """A record of ours, or of anybody else, as one line of JSON (L2)."""
+    """Formats any record, the agent's or another library's, as one line of JSON (L2)."""
 
     def __init__(self, clock: Clock, redactor: Redactor) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class LineFormatter(logging.Formatter):
         head = {"time": self._time(), "level": record.levelname.lower(), "logger": record.name}
         try:
             return _encode({**head, **self._body(record)})
-        except Exception as error:  # noqa: BLE001 - L4: what can be said of it is said
+        except Exception as error:  # noqa: BLE001 - L4: report as much as possible
             return _encode({**head, "event": "log.unprintable", "error": type(error).__name__})
 
     def _body(self, record: logging.LogRecord) -> dict[str, object]:
@@ -170,12 +170,12 @@ class LineFormatter(logging.Formatter):
 
 @cache
 def _usual_redactor() -> Redactor:
-    """For handlers that are not ours (L3). Its patterns take milliseconds to make: not at import."""
+    """For foreign handlers (L3). Compiling its patterns takes milliseconds, so not at import."""
     return Redactor(SECRET_NAMES)
 
 
 def _free(name: str) -> str:
-    """A field may be called "level": it must not hide the line's own."""
+    """Rename a field called "level": it must not hide the line's own."""
     return f"{name}_" if name in RESERVED else name
 
 

@@ -1,14 +1,14 @@
 """The interface to a model, and the plain data that cross it.
 
-What every provider guarantees:
+Every provider guarantees:
 
-M1  An `Answer` is whole: its message was read to the end and its tool calls have an id, a name and
-    arguments. What is cut, torn or unreadable is a ModelError, never a shorter answer.
-M2  A stream is any number of deltas, then exactly one Answer, which holds the whole text: a caller
-    that ignores the deltas loses nothing.
-M3  Whatever goes wrong between here and the model is a ModelError that says whether asking again
-    can help. Providers never retry by themselves: every attempt is the caller's to count.
-M4  The system prompt is an argument of each call. It is in no message, and so is never persisted.
+M1  An `Answer` is complete: its message was read to the end and its tool calls have an id, a name and
+    arguments. An answer that is truncated or unreadable is a ModelError, never a shorter answer.
+M2  A stream is any number of deltas, then exactly one Answer with the whole text: a caller that ignores the
+    deltas loses nothing.
+M3  Any failure between here and the model is a ModelError that says whether a retry can help. Providers
+    never retry by themselves: the caller counts every attempt.
+M4  The system prompt is an argument of each call. It is in no message, and is therefore never persisted.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import msgspec
 
 from reference_agent.messages import Message
 
-# A request that came too early (425) or too slowly (408) or too often (429) may be welcome later.
+# A request that came too early (425), too slowly (408) or too often (429) may be accepted later.
 LATER = frozenset({408, 425, 429})
-# The server's own trouble passes, but what it does not implement today it will not in a second.
+# A server error may be temporary, but what a server does not implement will not change in a second.
 NOT_IMPLEMENTED = frozenset({501, 505})
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """What the call cost, in tokens."""
+    """The cost of the call in tokens."""
 
     input_tokens: int
     output_tokens: int
@@ -39,7 +39,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class TextDelta(msgspec.Struct, frozen=True):
-    """A piece of the answer's text, for someone who watches it grow."""
+    """A piece of the answer's text, for displaying it as it grows."""
 
     text: str
 
@@ -53,7 +53,7 @@ class ToolSpec(msgspec.Struct, frozen=True):
 
 
 class ModelError(Exception):
-    """No answer. `retryable` says whether asking again can help, `retry_after` when, in seconds."""
+    """No answer. `retryable` says whether a retry can help, `retry_after` when, in seconds."""
 
     def __init__(
         self, message: str, *, retryable: bool, retry_after: float | None = None, status: int | None = None
@@ -65,12 +65,12 @@ class ModelError(Exception):
 
 
 def can_pass(status: int) -> bool:
-    """Whether a request that was refused with this HTTP status may be accepted when repeated."""
+    """Whether a request rejected with this HTTP status may succeed when repeated."""
     return status in LATER or (status >= 500 and status not in NOT_IMPLEMENTED)
 
 
 def estimated_tokens(*texts: str) -> int:
-    """Four characters to a token: what a budget goes by when nobody counted."""
+    """Four characters per token: the budget's estimate when the service reports no usage."""
     return sum(-(-len(text) // 4) for text in texts)
 
 

@@ -1,19 +1,19 @@
 """A model behind HTTP: any service that speaks the OpenAI-compatible chat-completions protocol.
 
-Guarantees, besides M1 to M4 of `base`:
+Guarantees, in addition to M1 to M4 of `base`:
 
-P1  One call is one request. Neither this code nor the client below it repeats or redirects one.
-P2  A stream is whole when it gave a finish reason and said [DONE]; any other end is a cut.
-P3  The key is sent to the service, and appears nowhere else: not in errors (also not when the
-    service repeats it), not in logs, not in a repr.
-P4  Every wait has an end: for the connection, between two signs of life, and for the whole answer.
+P1  One call is one request. Neither this code nor the client below it retries or follows redirects.
+P2  A stream is complete when it sent a finish reason and [DONE]; any other end is a truncation.
+P3  The key is sent to the service and appears nowhere else: not in errors (even when the service echoes
+    it), not in logs, not in a repr.
+P4  Every wait is bounded: for the connection, between two received bytes, and for the whole answer.
 
-What becomes of a failure (`retryable`):
+Which failures are `retryable`:
 
     408, 425, 429, 5xx           yes, after Retry-After if given; not 501, 505 or an exhausted quota
     other statuses               no
     time-out, refused, reset     yes
-    cut, unreadable              yes
+    truncated, unreadable        yes
     ended by length or filter    no
 """
 
@@ -42,14 +42,13 @@ if TYPE_CHECKING:
     import httpx2
 
 DONE = "[DONE]"
-SECONDS = re.compile(r"\d{1,9}(\.\d{1,9})?")  # not what float() takes: "inf" would be a long wait
-POLITE_END = 0.5  # seconds that a stream has to end its body after [DONE], see _read_to_the_end
+SECONDS = re.compile(r"\d{1,9}(\.\d{1,9})?")  # stricter than float(): "inf" would be a long wait
+POLITE_END = 0.5  # seconds a stream has to end its body after [DONE], see _read_to_the_end
 
 
 class Timeouts(msgspec.Struct, frozen=True):
-    """In seconds. `silence` is the longest time without a byte, also before the first. A service
-    that sends comments to keep the connection never falls silent: `total` bounds the whole answer.
-    """
+    """In seconds. `silence` is the longest time without a byte, including before the first. A service
+    that sends keep-alive comments never falls silent: `total` bounds the whole answer."""
 
     connect: float = 10.0
     silence: float = 120.0
@@ -75,7 +74,7 @@ class OpenAIProvider:
         self._url = _checked_url(base_url) + "/chat/completions"
         self._key = Secret(api_key)
         self._timeouts = timeouts or Timeouts()
-        self._options = dict(options or {})  # for the request as they are: temperature, max_tokens
+        self._options = dict(options or {})  # passed through to the request: temperature, max_tokens
         self._clock = clock
         self._client: httpx2.AsyncClient | None = None
 
@@ -89,7 +88,7 @@ class OpenAIProvider:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close its connections; if it is used again, it opens new ones."""
+        """Close the connections. A later call opens new ones."""
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
@@ -130,12 +129,12 @@ class OpenAIProvider:
         )
 
     def _deadline(self) -> float:
-        self._opened_client()  # the first time takes long, and is not the service's time
+        self._opened_client()  # the first call is slow, and must not count against the service
         return asyncio.get_running_loop().time() + self._timeouts.total
 
     @asynccontextmanager
     async def _post(self, body: wire.Json, deadline: float) -> AsyncIterator[httpx2.Response]:
-        """The response, when its head has come and says that an answer follows."""
+        """The response, once its headers have arrived and promise an answer."""
         client = self._opened_client()
         headers = {"Content-Type": "application/json", **self._key.headers()}
         with self._translating():
@@ -166,7 +165,7 @@ class OpenAIProvider:
 
     @contextmanager
     def _translating(self) -> Iterator[None]:
-        """Failures of the network and of what came over it, as ModelErrors without the key (P3)."""
+        """Turn network failures and invalid responses into ModelErrors without the key (P3)."""
         try:
             yield
         except ModelError as error:
@@ -187,14 +186,14 @@ class OpenAIProvider:
         return ModelError(text, retryable=retryable)
 
     async def _refusal(self, response: httpx2.Response, deadline: float) -> ModelError:
-        """The error for a status other than 200. Why it was refused is read if it can be."""
+        """The error for a status other than 200, with the service's reason if it can be read."""
         content = ""
         with suppress(ModelError), self._translating():
             async with asyncio.timeout_at(deadline):
                 await response.aread()
             content = response.text
         status = response.status_code
-        # A quota that is used up has the status of a rate limit, and does not come back by waiting.
+        # An exhausted quota has the status of a rate limit, but waiting does not restore it.
         retryable = can_pass(status) and "insufficient_quota" not in content
         return ModelError(
             f"expected status 200 from {self._url}, found {status}: {self._reason(status, content)}",
@@ -205,12 +204,12 @@ class OpenAIProvider:
 
     def _reason(self, status: int, content: str) -> str:
         if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-            # Services like to repeat the key here, and mask it in ways that scrubbing cannot know.
+            # Services tend to echo the key here, masked in ways that scrubbing cannot recognise.
             return f"not authorised ({'an API key' if self._key else 'no API key'} was given)"
         return wire.shortened(self._key.scrub(_message_in(content)))
 
     def _retry_after(self, header: str | None) -> float | None:
-        """Seconds from now; the header has seconds or an HTTP date."""
+        """Seconds from now; the header holds seconds or an HTTP date."""
         if header is None:
             return None
         if SECONDS.fullmatch(header.strip()):
@@ -223,10 +222,10 @@ class OpenAIProvider:
 
 
 class Secret:
-    """An API key that does not show."""
+    """An API key that never appears in output."""
 
     def __init__(self, key: str | None) -> None:
-        key = (key or "").strip()  # read from a file, it ends with a line break
+        key = (key or "").strip()  # a key read from a file ends with a line break
         if not key.isascii() or not key.isprintable() or " " in key:
             raise ValueError(
                 "expected an API key of printable ASCII characters without spaces, found others (not shown)"
@@ -243,7 +242,7 @@ class Secret:
         return {"Authorization": f"Bearer {self._key}"} if self._key else {}
 
     def scrub(self, text: str) -> str:
-        """Without the key, and without the beginning of one where the text was cut."""
+        """Remove the key, and any prefix of it left where the text was truncated."""
         for length in range(len(self._key), min(8, len(self._key)) - 1, -1):
             text = text.replace(self._key[:length], "***") if length else text
         return text
@@ -255,7 +254,7 @@ def _httpx2() -> Any:
 
 
 def _checked_url(url: str) -> str:
-    """What a URL may hide in front of the host or behind the path, logs would show."""
+    """Reject credentials, queries and fragments in the URL: logs would show them."""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError(f"expected a base URL like https://host/v1, found scheme {parts.scheme!r}")
@@ -274,7 +273,7 @@ async def _events(response: httpx2.Response) -> AsyncGenerator[str, None]:
 
 
 async def _read_to_the_end(events: AsyncIterator[str]) -> None:
-    """The answer is whole; but only a body that was read to its end leaves a connection to reuse."""
+    """The answer is complete, but a connection can be reused only after its body was read to the end."""
     with suppress(_httpx2().HTTPError, OSError):
         async with asyncio.timeout(POLITE_END):
             async for _ in events:
@@ -282,7 +281,7 @@ async def _read_to_the_end(events: AsyncIterator[str]) -> None:
 
 
 def _message_in(content: str) -> str:
-    """What the service says, if it says it the usual way."""
+    """The service's error message, if the response has the usual format."""
     with suppress(ValueError, TypeError, KeyError):
         return str(json.loads(content)["error"]["message"])
     return content

@@ -1,8 +1,8 @@
-"""Messages as the chat-completions protocol has them, and back: pure functions, no network.
+"""Converts messages to and from the chat-completions protocol: pure functions, no network.
 
-`from_wire(to_wire(message)) == message` for everything an agent persists: user, assistant,
-assistant with tool calls, tool result. A system message is in no conversation; meeting one is an
-error. Whatever a service sends is checked here before it is believed: see M1 in `base`.
+`from_wire(to_wire(message)) == message` for everything an agent persists: user, assistant, assistant with
+tool calls, tool result. No conversation contains a system message; one is an error. Everything a service
+sends is validated here before it is used: see M1 in `base`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class WireChoice(msgspec.Struct):
 
 
 class WireAnswer(msgspec.Struct):
-    """A whole answer, or one chunk of a streamed one."""
+    """A complete answer, or one chunk of a streamed one."""
 
     choices: list[WireChoice]
     usage: WireUsage | None = None
@@ -60,7 +60,7 @@ class WireAnswer(msgspec.Struct):
 def to_wire(message: Message) -> Json:
     if message.role == "tool":
         assert message.call_id is not None, "a tool's result names the call that it answers"
-        # `name` is what makes the way back exact; services ignore it.
+        # `name` makes the inverse exact; services ignore it.
         named = {} if message.tool is None else {"name": message.tool}
         return {"role": "tool", "tool_call_id": message.call_id, "content": message.content} | named
     if not message.calls:
@@ -94,7 +94,7 @@ def from_wire(plain: Json) -> Message:
 def _call_from_wire(call: WireCall) -> ToolCall:
     if not call.id or not call.function.name:
         raise malformed("a tool call with an id and a name", f"id {call.id!r}, name {call.function.name!r}")
-    # A tool without parameters is called with nothing at all by some services.
+    # Some services send no arguments at all for a tool without parameters.
     return ToolCall(call.id, call.function.name, _arguments(call.function.arguments or "{}"))
 
 
@@ -122,7 +122,7 @@ def request_body(
     body: Json = {**options, "model": model}
     prompt = [{"role": "system", "content": system}] if system else []
     body["messages"] = prompt + [to_wire(message) for message in conversation]
-    if tools:  # an empty list is refused
+    if tools:  # services reject an empty list
         body["tools"] = [tool_to_wire(tool) for tool in tools]
     if stream:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
@@ -130,7 +130,7 @@ def request_body(
 
 
 def answer_from(body: Json, content: str) -> Answer:
-    """From the text of a response that was not streamed; `body` is the request that it answers."""
+    """Build the answer from a response that was not streamed; `body` is the request."""
     plain = decoded(content, "an answer as a JSON object")
     answer = checked(plain, WireAnswer, "an answer with choices")
     if not answer.choices or answer.choices[0].message is None:
@@ -141,7 +141,7 @@ def answer_from(body: Json, content: str) -> Answer:
 
 
 class Assembly:
-    """Puts the chunks of a stream together; a tool call comes in fragments, told apart by index."""
+    """Assembles the chunks of a stream; a tool call arrives in fragments, identified by index."""
 
     def __init__(self, body: Json) -> None:
         self._body = body
@@ -151,7 +151,7 @@ class Assembly:
         self._usage: WireUsage | None = None
 
     def add(self, data: str) -> str:
-        """Take one chunk in; returns the text that it adds."""
+        """Add one chunk. Return the text that it adds."""
         plain = decoded(data, "a chunk as a JSON object")
         if isinstance(plain, dict) and plain.get("error"):
             raise error_in_stream(plain["error"])
@@ -181,7 +181,7 @@ class Assembly:
         call.function.arguments = f"{call.function.arguments}{fragment.function.arguments or ''}"
 
     def answer(self) -> Answer:
-        """The whole, when the stream has said that it is whole."""
+        """The complete answer, if the stream reported that it is complete."""
         calls = [self._calls[index] for index in sorted(self._calls)]
         message = WireMessage(content="".join(self._text), tool_calls=calls)
         return finished_answer(self._body, message, self._finish_reason, self._usage)
@@ -190,7 +190,7 @@ class Assembly:
 def finished_answer(
     body: Json, message: WireMessage, finish_reason: str | None, usage: WireUsage | None
 ) -> Answer:
-    """An Answer, if the model ended it of its own accord (M1)."""
+    """An Answer, if the model ended it by itself (M1)."""
     check_finish(finish_reason)
     calls = tuple(map(_call_from_wire, message.tool_calls or ()))
     if len({call.id for call in calls}) < len(calls):
@@ -203,7 +203,7 @@ def check_finish(reason: str | None) -> None:
     if reason is None:
         raise malformed("an answer with a finish_reason", "none: it was cut")
     if reason in {"length", "content_filter"}:
-        # Asking again costs the same and ends the same; half a decision is not a decision.
+        # A retry costs the same and ends the same, and half a decision is not a decision.
         raise ModelError(
             f"expected a whole answer, found one that ended by {reason!r}:"
             " allow more tokens, or ask for less",
@@ -212,7 +212,7 @@ def check_finish(reason: str | None) -> None:
 
 
 def usage_from(body: Json, answer: Message, usage: WireUsage | None) -> Usage:
-    """As the service counted it; a service that does not count must not cost nothing."""
+    """The usage that the service reported, or an estimate: an uncounted call must not count as free."""
     if usage is not None:
         return Usage(usage.prompt_tokens, usage.completion_tokens)
     said = json.dumps(to_wire(answer))
@@ -220,14 +220,14 @@ def usage_from(body: Json, answer: Message, usage: WireUsage | None) -> Usage:
 
 
 def joined_surrogates(text: str) -> str:
-    r"""Text that can be stored: services that cut "\ud83d\ude00" in two send the halves apart."""
+    r"""Text that can be stored: services that split "\ud83d\ude00" in two send the halves separately."""
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def error_in_stream(error: object) -> ModelError:
-    """The service had begun to answer, with status 200, when it found that it could not."""
+    """The service had begun to answer with status 200 and then failed."""
     code = error.get("code") if isinstance(error, dict) else None
     status = code if isinstance(code, int) else None
     return ModelError(
@@ -252,7 +252,7 @@ def checked(plain: Any, kind: type[T], expected: str) -> T:
 
 
 def malformed(expected: str, found: str) -> ModelError:
-    """What cannot be read was damaged on the way, or by chance: the next may be sound."""
+    """Unreadable data may have been damaged in transit: a retry may succeed."""
     return ModelError(f"expected {expected}, found {shortened(found)}", retryable=True)
 
 

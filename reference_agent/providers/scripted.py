@@ -1,24 +1,24 @@
-"""A model that plays a script, in this process: no network, no key, no chance.
+"""A model that plays a script in this process: no network, no key, no randomness.
 
-The nth entry of the script says what happens after the nth message of the user:
+The nth entry of the script says what happens after the user's nth message:
 
     {"steps": [[{"tool": "pay", "args": {"cents": 5}, "noise": "memo"}], ...], "answer": "Paid."}
 
-One step is one turn. After the last step the model answers with "answer", followed by what the
-tools said: an answer that changes when a result is lost or repeated.
+One step is one turn. After the last step the model answers with "answer", followed by the tools' results,
+so the answer changes when a result is lost or repeated.
 
-What to do next is read from the conversation alone, so that a new process goes on where the last
-one stopped. How it is *said* depends on `fickle`:
+The next step is determined by the conversation alone, so a new process continues where the last one
+stopped. The *wording* depends on `fickle`:
 
-- without it, the same conversation gets the same answer, to the letter;
-- with it, no two answers are alike: other call ids, other words, the keys of the arguments in
-  another order, and an argument that carries no intent where the script allows one ("noise" names
-  it). Give each life of the process its own `fickle`, and a decision that was asked for twice shows.
+- without it, the same conversation gets exactly the same answer;
+- with it, no two answers are alike: different call ids, different wording, the keys of the arguments in a
+  different order, and, where the script allows it ("noise" names it), an argument without meaning. Give
+  each process its own `fickle`, and a decision that was requested twice becomes visible.
 
-`failures` has, for a turn (counted from 1 over the whole conversation), the errors that come before
-its answer. An error without a status strikes a stream after half of the text. `count` says how
-often a turn was asked for before this time; the default forgets when the process ends, so a
-scenario that must not hands in one that asks outside of it.
+`failures` maps a turn (counted from 1 over the whole conversation) to the errors that precede its answer.
+An error without a status hits a stream after half of the text. `count` says how often a turn was requested
+before. The default counter is lost when the process ends; a scenario that needs it to survive passes a
+counter that lives outside the process.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ INTENTS = ("Let me see to that.", "One moment.", "I will do this now.", "Working
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where in the script a conversation stands: in its nth entry, after what was said since."""
+    """The position of a conversation in the script: its nth entry, and the messages since."""
 
     number: int
     entry: Mapping[str, Any]
@@ -67,7 +67,7 @@ class Place(msgspec.Struct, frozen=True):
         return steps[self.turn] if self.turn < len(steps) else None
 
     def message(self) -> Message:
-        """What comes next, by the letter of the script."""
+        """The next message, exactly as scripted."""
         if self.step is not None:
             calls = [
                 ToolCall(f"call_{self.number}_{self.turn}_{n}", step["tool"], step["args"])
@@ -145,7 +145,7 @@ class ScriptedProvider:
         return Place(len(asked), self._script[len(asked) - 1], conversation[asked[-1] + 1 :])
 
     def _reworded(self, message: Message, noise: Sequence[str | None]) -> Message:
-        """The same intent in words that were never used before: the mark is unique by (life, n)."""
+        """Express the same intent in wording never used before: the mark is unique by (process, n)."""
         self._answers += 1
         mark = digest(f"{self._fickle}/{self._answers}")
         chance = random.Random(mark)
@@ -165,7 +165,7 @@ def reordered(args: Mapping[str, Any], chance: random.Random, noise: str | None,
 
 
 def shuffled(value: Any, chance: random.Random) -> Any:
-    """An equal JSON value, its keys in another order at every depth."""
+    """An equal JSON value with its keys in a different order at every depth."""
     if isinstance(value, Mapping):
         keys = chance.sample(list(value), len(value))
         return {key: shuffled(value[key], chance) for key in keys}
@@ -177,7 +177,7 @@ def shuffled(value: Any, chance: random.Random) -> Any:
 def usage_of(
     conversation: Sequence[Message], system: str, tools: Sequence[ToolSpec], answer: Message
 ) -> Usage:
-    """Counted from what was said: the same words cost the same in every life."""
+    """Computed from the texts: the same text costs the same in every process."""
     read = [system, *(text for message in conversation for text in texts_of(message))]
     read.append(msgspec.json.encode(tools).decode())
     return Usage(estimated_tokens(*read), estimated_tokens(*texts_of(answer)))
@@ -189,7 +189,7 @@ def texts_of(message: Message) -> list[str]:
 
 
 def in_pieces(text: str) -> list[str]:
-    """Words with the space that follows them: together they are the text."""
+    """Words, each with the space that follows it; joined, they are the text."""
     return [piece for piece in text.replace(" ", " \0").split("\0") if piece]
 
 
@@ -204,9 +204,9 @@ def counting() -> CountAsks:
 
 
 def failures_from(plain: Mapping[int | str, Sequence[Mapping[str, Any]]]) -> Failures:
-    """From data that a workload can carry: {turn: [{"status": 429, "retry_after": 2}, {}, ...]}.
+    """Build failures from a workload's plain data: {turn: [{"status": 429, "retry_after": 2}, {}, ...]}.
 
-    Without a status it is a broken connection, which is always worth another try.
+    A failure without a status is a broken connection, which is always retryable.
     """
     return {int(turn): [failure_from(each) for each in failures] for turn, failures in plain.items()}
 

@@ -1,1 +1,1 @@
-"""What a restart does: incomplete turns are rolled back, interrupted runs are recorded once."""
+"""Recovery on restart: incomplete turns are rolled back, interrupted runs are recorded once."""

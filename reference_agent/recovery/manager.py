@@ -1,4 +1,4 @@
-"""RecoveryManager: what has to be written about a session because of a crash, or because time went by (R3).
+"""RecoveryManager: writes the lines that a session needs after a crash or after a deadline has passed (R3).
 
 The lines that can be due, in the order in which they are written:
 
@@ -12,11 +12,11 @@ The lines that can be due, in the order in which they are written:
 | a token has expired                                                  | `token.expired`                 |
 | a token is active and its run is over, or not the latest             | `token.revoked` run_over        |
 | this boot has not seen the session                                   | `boot.seen`                     |
-| the status is not the one of the last such line                      | `status.derived`                |
+| the status differs from the last such line                           | `status.derived`                |
 
-`due` is a pure function from what the log adds up to. The sweep writes the line it names and asks again,
-until nothing is due: wherever a crash cuts it, the next sweep goes on with the same line. A token is
-revoked before its run is interrupted, so that the audit trail has them in one order whatever happens.
+`due` is a pure function of the state derived from the log. The sweep writes the line that `due` returns and
+calls it again until nothing is due. If a crash interrupts the sweep, the next one continues with the same
+line. A token is revoked before its run is interrupted, so that the audit trail always has the same order.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class BootReport(msgspec.Struct, frozen=True):
     boot_id: str
     appended: dict[str, list[str]]  # by session: the kinds of lines
     status: dict[str, Status]  # by session
-    failed: dict[str, str]  # by session: why nothing could be done about it
+    failed: dict[str, str]  # by session: the error that prevented the sweep
 
 
 class RecoveryManager:
@@ -54,7 +54,7 @@ class RecoveryManager:
         self._clock = clock
 
     def boot(self, directory: Path) -> BootReport:
-        """Sweep every session; one that cannot be swept does not keep the others from it."""
+        """Sweep every session; a session that fails does not prevent the others from being swept."""
         report = BootReport(self.boot_id, {}, {}, {})
         for session in session_ids(directory):
             try:
@@ -69,8 +69,8 @@ class RecoveryManager:
         return report
 
     def sweep(self, record: SessionRecord) -> list[str]:
-        """At boot, and as often as one likes; the kinds of the lines that were due."""
-        now = self._clock()  # once: what is due does not change while it is written
+        """Write all lines that are due and return their kinds. Idempotent: call it at boot and any time."""
+        now = self._clock()  # read once, so that what is due cannot change during the sweep
         appended = []
         while line := due(record, self.boot_id, now):
             kind, fields = line
@@ -133,7 +133,7 @@ def _interrupt(run_id: str, tokens: Tokens, reason: str) -> Line:
 
 
 def _forgotten(record: SessionRecord, boot_id: str) -> Line | None:
-    """A run that never ended, although another one has started since."""
+    """A run that never ended although a later one has started."""
     latest = record.snapshot.run and record.snapshot.run.run_id
     for run_id, boot in record.open_runs.items():
         if boot != boot_id and run_id != latest:

@@ -1,17 +1,17 @@
-"""Recovery: what happens between opening a session's state and going on with it.
+"""Recovery: the steps between opening a session's state and resuming it.
 
-The store is written first and the log follows it, so that after a crash the log can lack the last
-things that happened, and recovery only has to add them:
+The store is written first and the log follows. After a crash the log may therefore lack the last events,
+and recovery only has to append them:
 
-    1. Opening the event log cuts off an unfinished last line (G6).
-    2. The log is told what it missed: that the last run started, and the last turn it completed.
-    3. The last run gets its end: what the store says, else, if it belongs to an older boot, its one
-       `run.interrupted` (G7): in the log first, then in its row. A crash in between repeats the
-       step, and the log is asked before it is written to again.
-    4. Messages beyond the last checkpoint are removed (G2). What an incomplete turn has decided or
-       done is in the journal, from which the agent carries it on (G3, G4). Without a checkpoint there
-       is nothing to go back to: all messages stay, and calls that an older release left without a
-       result get one that says so.
+    1. Opening the event log cuts off a torn last line (G6).
+    2. Missing events are appended to the log: the start of the last run, and the last completed turn.
+    3. The last run gets its end: the one recorded in the store, or, if the run belongs to an older boot,
+       its one `run.interrupted` (G7), written to the log first and then to its row. A crash in between
+       repeats the step, which checks the log before appending to it again.
+    4. Messages beyond the last checkpoint are removed (G2). The decisions and calls of an incomplete turn
+       are in the journal, from which the agent completes them (G3, G4). Without a checkpoint there is
+       nothing to roll back to: all messages stay, and calls that an older release left without a result
+       get an error result that says so.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Recovery:
         self._boot = boot
 
     async def recover(self) -> StoredCheckpoint | None:
-        """The checkpoint to which it went back, if there is one."""
+        """Recover the session. Return the checkpoint it was rolled back to, if any."""
         last = await self._store.last_run()
         checkpoint = await self._store.latest_checkpoint()
         if last:
@@ -53,7 +53,7 @@ class Recovery:
 
     async def _log_turn_of(self, checkpoint: StoredCheckpoint) -> None:
         said = await self._store.messages(up_to=checkpoint.last_msg_id)
-        # One that was written between two calls is not the end of its turn.
+        # A checkpoint written between two calls does not end its turn.
         if not unanswered([each.message for each in said]):
             self._log_once("turn.completed", "turn", turn=checkpoint.turn)
 

@@ -1,4 +1,4 @@
-"""Coordinator: starts, parks, resumes and cancels runs. It owns what is in memory, and nothing else.
+"""Coordinator: starts, parks, resumes and cancels runs. It owns only in-memory state.
 
     post ──> run in a task ──> answered | failed | cancelled
                  │    ^
@@ -6,18 +6,18 @@
                  │
                  └──> token minted, `run.waiting`, the secret handed out once
 
-What is durable belongs to others: the session's record (log, snapshot, token index), the agent's store,
-the token service. What a status is belongs to the projector, what a restart or a deadline ends to the
-recovery manager. One run at a time for each session; whoever starts or ends one takes its turn, and
-nobody holds it while a model thinks.
+Durable state belongs to others: the session's record (log, snapshot, token index), the agent's store, the
+token service. The projector derives the status, and the recovery manager decides what a restart or a
+deadline ends. Each session has one run at a time. Code that starts or ends a run holds the session's `turn`
+lock, but never while a model call is in progress.
 
-Q1  A request is accepted once its `run.started` is durable. Posted again under the same id, it is the
-    same request: what came of it is told again, or it goes on where a crash ended it.
-Q2  A fresh message while a run waits revokes its token and cancels that run; the new one starts.
-Q3  A token resumes one run once. The same resume said again (same token, same request) is answered the
-    same, whoever else is refused.
-Q4  After a restart every run is interrupted, and every token revoked. Nothing goes on by itself:
-    `continue`, or any message, takes up what was accepted before (G1).
+Q1  A request is accepted once its `run.started` is durable. Posted again under the same id, it is the same
+    request: its outcome is returned again, or it resumes where a crash ended it.
+Q2  A new message while a run waits revokes the run's token and cancels the run; then the new run starts.
+Q3  A token resumes one run once. Repeating the same resume (same token, same request) returns the same
+    answer; any other use is refused.
+Q4  A restart interrupts every run and revokes every token. Nothing resumes by itself: `continue`, or any
+    message, resumes the requests accepted before (G1).
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from reference_agent.turn.runtime import Listener, Results, nobody
 
 log = get_logger(__name__)
 OpenAgent = Callable[[SessionRecord, Results, Listener], Awaitable[Agent]]
-OBSERVED = ("status.derived", "run.interrupted")  # what a stream of events is made of
-WAIT = 3600.0  # seconds that a token lives when the tool does not say
+OBSERVED = ("status.derived", "run.interrupted")  # the lines that a stream of events contains
+WAIT = 3600.0  # lifetime of a token in seconds if the tool sets no deadline
 
 
 class Busy(Exception):
-    """A run is in progress; only one goes on at a time."""
+    """A run is in progress; a session has only one at a time."""
 
 
 class NothingToDo(Exception):
@@ -60,7 +60,7 @@ class NothingToDo(Exception):
 
 
 class Stopping(Exception):
-    """The server ends; what was accepted goes on after the next start."""
+    """The server is shutting down; accepted requests can be resumed after the next start."""
 
 
 class Coordinator:
@@ -85,11 +85,11 @@ class Coordinator:
         self._stopping = False
 
     def boot(self) -> BootReport:
-        """Before anybody is served: whatever an older boot left running is interrupted, once."""
+        """Before any request is served: interrupt every run that an older boot left running, once."""
         return self._recovery.boot(self._directory)
 
     async def stop(self) -> None:
-        """Runs are torn away where they are: the next boot settles it, as after a kill."""
+        """Abort runs where they are; the next boot settles them as after a kill."""
         self._stopping = True
         for session in list(self._sessions.values()):
             if session.going and session.is_running:
@@ -102,7 +102,7 @@ class Coordinator:
         await self.stop()
         for session in self._sessions.values():
             if session.agent:
-                # A write that was torn away may have happened or not: it must not be tried again here.
+                # An aborted write may or may not have happened, so it must not be retried here.
                 await session.agent.close(catch_up=not session.torn)
             session.record.close()
         self._sessions.clear()
@@ -112,7 +112,7 @@ class Coordinator:
     async def create(
         self, name: str, *, title: str, provider: str, model: str, working_dir: str = "."
     ) -> View:
-        """A new session, or the one that is there already."""
+        """Create a session, or return the existing one."""
         session = await self.session(
             name,
             {"title": title or name, "working_dir": working_dir, "provider_type": provider, "model": model},
@@ -129,7 +129,7 @@ class Coordinator:
         return self._sessions[name]
 
     async def glance(self, name: str) -> View:
-        """At a session that need not be open: looking at all of them must not open all of them."""
+        """View a session without keeping it open: listing all sessions must not open all of them."""
         async with self._opening:
             if name in self._sessions:
                 return self.look(self._sessions[name])
@@ -142,7 +142,7 @@ class Coordinator:
     def _open(self, name: str, create: dict[str, str] | None) -> Session:
         record = SessionRecord.open(self._directory, name, clock=self._clock, create=create)
         try:
-            self._recovery.sweep(record)  # another process may have had it when we booted
+            self._recovery.sweep(record)  # another process may have had it open when we booted
         except BaseException:
             record.close()
             raise
@@ -172,7 +172,7 @@ class Coordinator:
     # --- requests
 
     async def post(self, name: str, content: str, request_id: str) -> Outcome:
-        """Accepted and durable (Q1), or its outcome if it has one already."""
+        """Accept the request durably (Q1), or return its outcome if it already has one."""
         session = await self.session(name)
         async with session.turn:
             going = session.going
@@ -183,7 +183,7 @@ class Coordinator:
         return await self._accepted(session, going)
 
     async def _known(self, session: Session, request_id: str) -> Outcome | None:
-        """What came of a request in this boot or an earlier one, without its secret."""
+        """The outcome of a request from this boot or an earlier one, without its secret."""
         if found := session.outcomes.get(request_id):
             return without_secret(found)
         agent = await self._agent(session)
@@ -209,13 +209,13 @@ class Coordinator:
         except Waits:
             if agent.parked and agent.parked.request_id == request_id:
                 raise
-            await self._supersede(session, agent)  # it waits again, since a restart
+            await self._supersede(session, agent)  # it waits again since a restart
         except GaveUp:
-            pass  # what was accepted earlier has its end; this request is another one
+            pass  # the earlier request has ended; this is a different one
         return await agent.say(content, request_id=request_id)
 
     async def _supersede(self, session: Session, agent: Agent) -> None:
-        """Q2: nobody waits any more for what the parked run waited for."""
+        """Q2: the result that the parked run waits for is no longer wanted."""
         if agent.parked:
             session.outcomes.pop(agent.parked.request_id, None)
         await agent.cancel("superseded by a new message")
@@ -227,21 +227,21 @@ class Coordinator:
     async def _accepted(self, session: Session, going: Going) -> Outcome:
         either: set[asyncio.Future[Any]] = {going.accepted, going.task}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if not going.accepted.done():  # it came to nothing, or had nothing left to start
+        if not going.accepted.done():  # it failed, or there was nothing left to start
             return self._tell_once(session, going.task.result())
         if not going.task.done():
-            self._settle(session)  # those who watch see it running
+            self._settle(session)  # let watchers see it running
         run_id = going.accepted.result()
         return Outcome(request_id=going.request_id, run_id=run_id, state="running")
 
     async def ended(self, name: str, request_id: str) -> None:
-        """Until nobody sees to a request any more."""
+        """Wait until no task works on the request any more."""
         going = (await self.session(name)).going
         if going and going.request_id == request_id:
             await asyncio.wait({going.task})
 
     async def outcome(self, name: str, request_id: str) -> Outcome | None:
-        """What becomes of a request, when it has; None if it has no end and nobody sees to it."""
+        """Wait for the outcome of a request; None if it has no end and no task works on it."""
         await self.ended(name, request_id)
         session = await self.session(name)
         if found := session.outcomes.get(request_id):
@@ -249,11 +249,11 @@ class Coordinator:
         if known := await self._known(session, request_id):
             return known
         if session.going and session.going.request_id == request_id:
-            session.going.task.result()  # raises: that is why there is none
+            session.going.task.result()  # raises the error that explains why there is none
         return None
 
     def _tell_once(self, session: Session, outcome: Outcome) -> Outcome:
-        """The secret to one only, whoever else waited for the same."""
+        """Return the secret to one caller only, even if several waited for the same outcome."""
         kept = session.outcomes.get(outcome.request_id)
         if kept is None or kept.token != outcome.token:
             return without_secret(outcome)
@@ -263,7 +263,7 @@ class Coordinator:
     # --- runs that wait, or were interrupted
 
     async def resume(self, name: str, token: str, request_id: str, result: str) -> Outcome:
-        """Bring what a run waits for. The token is used up with it (Q3)."""
+        """Deliver the result a run waits for. This consumes the token (Q3)."""
         session = await self.session(name)
         async with session.turn:
             agent = await self._agent(session)
@@ -276,7 +276,7 @@ class Coordinator:
         return Outcome(request_id=request_id, run_id=run_id, state="running")
 
     async def go_on(self, name: str) -> Outcome:
-        """Take up what a restart or a deadline interrupted (Q4)."""
+        """Resume what a restart or a deadline interrupted (Q4)."""
         session = await self.session(name)
         async with session.turn:
             self._refuse_if_running(session)
@@ -288,7 +288,7 @@ class Coordinator:
         return await self._accepted(session, going)
 
     async def cancel(self, name: str) -> Outcome:
-        """What is in progress ends with the turn it is in; what waits ends at once."""
+        """A running request ends after its current turn; a waiting one ends at once."""
         session = await self.session(name)
         async with session.turn:
             agent = await self._agent(session)
@@ -298,11 +298,11 @@ class Coordinator:
                 return Outcome(request_id=request, state="running")
             self._revoke(session, "cancelled")
             going = self._go(session, request, self._carry_on(agent))
-            await asyncio.wait({going.task})  # in our turn: a sweep would take it for interrupted
+            await asyncio.wait({going.task})  # while holding `turn`: a sweep would record it as interrupted
             return going.task.result()
 
     async def rotate(self, name: str) -> Outcome:
-        """A new token for the run that waits, in the place of the old one."""
+        """Replace the token of the waiting run."""
         session = await self.session(name)
         async with session.turn:
             run, parked = session.record.snapshot.run, session.parked
@@ -315,14 +315,14 @@ class Coordinator:
             return found
 
     async def sweep(self) -> None:
-        """From time to time: deadlines that have passed, and what a disk refused to take."""
+        """Run periodically: handle deadlines that have passed, and retry writes that the disk refused."""
         for session in list(self._sessions.values()):
             async with session.turn:
                 try:
                     if session.agent:
                         await session.agent.catch_up()
                     self._settle(session)
-                except FAILURES as error:  # the others have deadlines too
+                except FAILURES as error:  # the other sessions have deadlines too
                     log.warning("sweep.failed", session_id=session.record.session, error=str(error))
 
     async def _unfinished(self, agent: Agent, what: str) -> str:
@@ -384,7 +384,7 @@ class Coordinator:
             outcome = Outcome(request_id=request_id, state="cancelled", reason=str(error))
         except GaveUp as error:
             outcome = Outcome(request_id=request_id, state="failed", reason=str(error))
-        await self._durable(session.agent)  # before anything is told, or a token given (G8)
+        await self._durable(session.agent)  # before anything is reported, or a token issued (G8)
         return self._park(session, waits) if waits else outcome
 
     async def _durable(self, agent: Agent) -> None:
@@ -393,7 +393,7 @@ class Coordinator:
             raise NotDurable(f"the disk refused ({error}): say it again, under the same id")
 
     def _park(self, session: Session, waits: Waits) -> Outcome:
-        """The run waits: from now on its token is the only way on."""
+        """Park the run: from now on, only its token can resume it."""
         assert session.agent
         assert session.agent.parked
         run = session.agent.parked
@@ -410,18 +410,18 @@ class Coordinator:
         return waiting(run.request_id, session.record.snapshot, text)
 
     def _settle(self, session: Session) -> None:
-        """After anything happened: deadlines, the derived status, the snapshot, whoever watches."""
+        """After every change: apply deadlines, derive the status, save the snapshot, wake watchers."""
         self._recovery.sweep(session.record)
         run, agent = session.record.snapshot.run, session.agent
         if agent and agent.parked and run and run.end == "interrupted":
-            session.outcomes.pop(agent.parked.request_id, None)  # it does not wait any more
-            agent.parked = None  # what goes on after that is another run
+            session.outcomes.pop(agent.parked.request_id, None)  # it no longer waits
+            agent.parked = None  # whatever resumes later is a new run
         session.wake()
 
-    # --- who watches
+    # --- watchers
 
     async def watch(self, name: str, after: int) -> AsyncIterator[dict[str, Any]]:
-        """Every status and interruption beyond a seq, those of the past first; then as they come."""
+        """Yield every status and interruption after a seq: past ones first, then new ones as they occur."""
         session = await self.session(name)
         while not self._stopping:
             changed = session.changed

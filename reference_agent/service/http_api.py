@@ -1,23 +1,23 @@
-"""The HTTP API: translates requests into calls of the coordinator, and its answers into JSON.
+"""The HTTP API: translates requests into coordinator calls, and outcomes into JSON.
 
-    POST /sessions                      {"id"?, "title"?}                    201 it is there, new or not
+    POST /sessions                      {"id"?, "title"?}                    201 it exists, new or not
     GET  /sessions                                                           200 all of them
     GET  /sessions/ID                                                        200 with its messages
     GET  /sessions/ID/status                                                 200 derived, never stored
     POST /sessions/ID/messages          {"content", "request_id"?, "wait"?}  202 accepted | 200 outcome
     GET  /sessions/ID/requests/REQUEST                                       200 its outcome
-    POST /sessions/ID/resume            {"token", "result", "request_id"?}   202 goes on, once
+    POST /sessions/ID/resume            {"token", "result", "request_id"?}   202 resumed, once
     POST /sessions/ID/token                                                  200 a new token, once
-    POST /sessions/ID/continue                                               202 what was interrupted
+    POST /sessions/ID/continue                                               202 interrupted run resumed
     POST /sessions/ID/cancel                                                 200 the outcome
     GET  /sessions/ID/events            Last-Event-ID                        200 text/event-stream
 
-What is wrong comes back as {"error": {"code", "message"}}, and nothing was done; after 503 the same may
-be said again under the same id. 202 means durable: a kill right after it loses nothing. `request_id` makes
-a repeat safe; without one, a repeat is a new request. An event's id is its seq in the session's log, so
-that a client that comes back with `Last-Event-ID` misses nothing, also across a restart.
+An error is returned as {"error": {"code", "message"}} and means that nothing was done; after a 503 the
+client may retry under the same id. 202 means durable: a kill right after it loses nothing. `request_id`
+makes a retry safe; without one, a retry is a new request. An event's id is its seq in the session's log, so
+a client that reconnects with `Last-Event-ID` misses nothing, even across a restart.
 
-There is no login. A web page that somebody looks at on this machine is refused by its `Origin`.
+There is no login. Requests from web pages open in a browser on this machine are rejected by their `Origin`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ log = get_logger(__name__)
 LARGEST_BODY = 1 << 20
 T = TypeVar("T")
 RequestId = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-# What is wrong with one session must not hide the others.
+# An error in one session must not hide the others.
 UNREADABLE = (SessionBusy, DamagedLog, Damaged, CorruptStore, NewerStore, WrongStore, *FAILURES)
 
 
@@ -102,12 +102,12 @@ def application(coordinator: Coordinator, new_id: NewId, *, provider: str, model
     ]
     middleware = [Middleware(NoForeignPages)]
     app = Starlette(routes=routes, exception_handlers=HANDLERS, middleware=middleware)
-    app.router.redirect_slashes = False  # an answer of ours, or an error of ours
+    app.router.redirect_slashes = False  # only responses and errors of this API
     return app
 
 
 class NoForeignPages:
-    """A browser would send what any page tells it to; it says whose page that was, and none is ours."""
+    """A browser sends whatever a page tells it to. `Origin` names that page, and none may use this API."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -176,13 +176,13 @@ class Api:
         return answer(found)
 
     async def _told(self, request: Request, name: str, request_id: str) -> Outcome | None:
-        """The outcome, to somebody who is still there: a token is told once."""
+        """Return the outcome only to a client that is still connected: a token is handed out once."""
         await while_there(request, self._coordinator.ended(name, request_id))
         return await self._coordinator.outcome(name, request_id)
 
     async def resume(self, request: Request) -> Response:
         body = await decoded(request, Resume)
-        # Without an id, whoever brings the same result is taken for the same client, coming back.
+        # Without an id, a client that sends the same result is treated as the same client retrying.
         request_id = body.request_id or digest(body.result)
         done = await self._coordinator.resume(name_in(request), body.token, request_id, body.result)
         return answer(done, 202)
@@ -202,7 +202,7 @@ class Api:
 
     async def events(self, request: Request) -> Response:
         name = name_in(request)
-        session = await self._coordinator.session(name)  # an unknown one is an error, not a silence
+        session = await self._coordinator.session(name)  # an unknown session is an error, not an empty stream
         after = last_seen(request, len(session.record.events))
         return EventSourceResponse(self._sent(name, after))
 
@@ -225,7 +225,7 @@ def name_in(request: Request) -> str:
 
 
 def last_seen(request: Request, newest: int) -> int:
-    """Where a client goes on. One that comes for the first time gets the whole story."""
+    """The seq after which a client's stream begins. A client without `Last-Event-ID` gets all events."""
     given = request.headers.get("last-event-id", "0")
     if not given.isascii() or not given.isdigit() or len(given) > 18:
         raise HttpProblem(400, "bad_event_id", f"Last-Event-ID: expected a number, found {given[:40]!r}")
@@ -233,7 +233,7 @@ def last_seen(request: Request, newest: int) -> int:
 
 
 async def while_there(request: Request, work: Coroutine[Any, Any, None]) -> None:
-    """Wait, as long as there is somebody to tell."""
+    """Wait as long as the client is connected."""
     wait, leave = asyncio.create_task(work), asyncio.create_task(_gone(request))
     try:
         await asyncio.wait({wait, leave}, return_when=asyncio.FIRST_COMPLETED)
@@ -253,7 +253,7 @@ async def _gone(request: Request) -> None:
 async def decoded(request: Request, kind: type[T]) -> T:
     too_large = HttpProblem(413, "too_large", f"the body: expected at most {LARGEST_BODY} bytes")
     if int(request.headers.get("content-length", 0)) > LARGEST_BODY:
-        raise too_large  # before any of it is sent
+        raise too_large  # before the client sends any of it
     body = b""
     async for chunk in request.stream():
         body += chunk
@@ -323,7 +323,7 @@ HANDLERS: dict[Any, Handler] = {
     NothingToDo: refused(409, "nothing_to_do"),
     NotDurable: refused(503, "not_durable"),
     Stopping: refused(503, "stopping"),
-    ClientDisconnect: refused(400, "disconnected"),  # nobody hears it
+    ClientDisconnect: refused(400, "disconnected"),  # the client is gone
     WrongStore: refused(409, "wrong_store"),
     **dict.fromkeys((DamagedLog, Damaged, CorruptStore, NewerStore), refused(500, "damaged")),
     **dict.fromkeys(FAILURES, refused(503, "not_durable")),

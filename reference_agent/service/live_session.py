@@ -1,4 +1,4 @@
-"""Session: one session that is open in this process, and the request that is seen to in it."""
+"""Session: a session that is open in this process, and the request in progress."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from reference_agent.turn.agent import Agent
 
 
 class Going:
-    """A request that is seen to, the task that does it, and its run once that is durable."""
+    """A request in progress: its task, and its run once that is durable."""
 
     def __init__(self, request_id: str, work: Coroutine[Any, Any, Outcome]) -> None:
         self.request_id = request_id
         self.accepted: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.task = asyncio.create_task(work)
-        # Retrieved: there may be nobody who waits for it, and it is on record in the log.
+        # Marks the exception as retrieved: possibly nothing awaits the task, and the log records the
+        # failure.
         self.task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     def hear(self, request_id: str, run_id: str) -> None:
@@ -35,9 +36,9 @@ class Session:
         self.record = record
         self.tokens = tokens
         self.agent: Agent | None = None
-        self.turn = asyncio.Lock()  # whoever starts or ends a run has it
+        self.turn = asyncio.Lock()  # held while a run is started or ended
         self.going: Going | None = None
-        self.torn = False  # whether a run was left in the middle, as a kill would
+        self.torn = False  # whether a run was aborted halfway, as by a kill
         self.outcomes: dict[str, Outcome] = {}
         self.changed = asyncio.Event()
 
@@ -47,7 +48,7 @@ class Session:
 
     @property
     def parked(self) -> Run | None:
-        """The run that waits, if its token is the only way on."""
+        """The waiting run, if only its token can resume it."""
         run = self.record.snapshot.run
         return self.agent.parked if self.agent and run and run.wait else None
 
@@ -56,12 +57,12 @@ class Session:
             self.going.hear(facts["request"], facts["run"])
 
     def wake(self) -> None:
-        """Whoever watches looks again."""
+        """Make watchers check for new events."""
         self.changed.set()
         self.changed = asyncio.Event()
 
     def brought(self, call_id: str) -> str | None:
-        """What came from outside for a call: with the token that was used up for it."""
+        """The result from outside for a call, taken from the token that was consumed for it."""
         for token in self.record.tokens.values():
             if token.call_id == call_id and token.state == "consumed":
                 return str(token.result)

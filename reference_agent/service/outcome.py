@@ -1,4 +1,4 @@
-"""Outcome: what whoever asked is told about a request. View: what whoever looks is told about a session."""
+"""Outcome: what a client is told about a request. View: what a client is told about a session."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from reference_agent.sessions.snapshot import SessionSnapshot
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of a request. `token` is there once, for whoever was told first."""
+    """The outcome of a request. `token` is returned once, to the first caller."""
 
     request_id: str
-    run_id: str = ""  # not known of a request that an earlier boot answered
+    run_id: str = ""  # unknown for a request that an earlier boot answered
     state: Literal["running", "answered", "waiting", "failed", "cancelled"]
     answer: str | None = None
     reason: str | None = None
@@ -24,7 +24,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """A session as others see it."""
+    """A session as clients see it."""
 
     snapshot: SessionSnapshot
     status: Status

@@ -1,4 +1,4 @@
-"""The HTTP API on a socket, with uvicorn: until a signal ends it."""
+"""Serves the HTTP API on a socket with uvicorn until a signal ends it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Server(uvicorn.Server):
         self._coordinator = coordinator
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await self._coordinator.stop()  # first: whoever waits or watches is told, and leaves
+        await self._coordinator.stop()  # first: notifies waiting and watching clients, who then leave
         await super().shutdown(sockets)
 
 
 async def serve(
     coordinator: Coordinator, provider: Provider, listening: socket.socket, ready: Callable[[], None]
 ) -> None:
-    """`ready` is called when whoever connects will be answered."""
+    """`ready` is called once connections will be served."""
     config = uvicorn.Config(
         application(coordinator, random_id, provider=provider.name, model=provider.model),
         log_level="warning",
@@ -40,8 +40,8 @@ async def serve(
     )
     server = Server(config, coordinator)
     for ending in (signal.SIGINT, signal.SIGTERM):
-        # Also before uvicorn listens to them, and after: it raises them again when it is done, and
-        # we are not.
+        # Installed before uvicorn installs its handlers, and kept after it: uvicorn re-raises captured
+        # signals when it is done, but this process still has work to do.
         signal.signal(ending, server.handle_exit)
     listening.listen()
     ready()

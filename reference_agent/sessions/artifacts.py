@@ -1,4 +1,4 @@
-"""JSON files that are written whole: atomically, and without losing fields that we do not know (R6)."""
+"""JSON files that are replaced atomically and keep fields that this release does not know (R6)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import msgspec
 from reference_agent.points import persisting
 from reference_agent.store.durable import replace_file
 
-# A block that has another one of these is another thing: what was said of the old one is not true of it.
+# A block whose identity changed describes a different thing, so the old block's fields do not apply to it.
 IDENTITIES = ("run_id", "resume_token_id", "token_id")
 
 
 class Damaged(Exception):
-    """A file that no crash of ours explains; the message names it."""
+    """The file is damaged in a way that a crash of the agent cannot cause; the message names the file."""
 
 
 class JsonFile:
@@ -45,14 +45,14 @@ class JsonFile:
             replace_file(self.path, content)
 
     def set_aside(self) -> None:
-        """A copy, under a name that nothing reads: for people, before the file is written again."""
+        """Copy the file to a name that no code reads, for inspection, before it is overwritten."""
         copy = self.path.with_name(self.path.name + ".set-aside")
         with persisting(f"{self._point}.aside"):
             replace_file(copy, self.path.read_bytes())
 
 
 def overlay(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """`new`, and the fields of `old` that it does not mention, at every depth."""
+    """Merge recursively: `new`, plus the fields of `old` that it does not mention."""
     if any(old.get(name) != new.get(name) for name in IDENTITIES):
         return new
     merged = old | new

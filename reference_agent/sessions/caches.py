@@ -1,15 +1,15 @@
-"""Caches: the two files beside the log, and what to make of them when they do not agree with it (R1).
+"""Caches: the two files beside the log, and how conflicts with the log are resolved (R1).
 
-| the snapshot is | the log               | what is taken                                                |
+| the snapshot is | the log               | state is taken from                                          |
 |-----------------|-----------------------|--------------------------------------------------------------|
 | damaged         | has `session.created` | the log alone                                                |
 | damaged         | has not               | nothing: `Damaged`                                           |
-| ahead           | is not empty          | what the session is from the snapshot, its runs from the log |
+| ahead           | is not empty          | the snapshot for the session's metadata, the log for its runs|
 | ahead           | is empty              | nothing: `Damaged`                                           |
 
-A snapshot that is not trusted is copied to `<session>.json.set-aside` and written anew at once: one that is
-ahead would look right again as soon as the log has grown. The same is true of a token index, but the log
-has all that is in one.
+An untrusted snapshot is copied to `<session>.json.set-aside` and rewritten immediately: one that is ahead
+would look valid again as soon as the log has grown. The same applies to a token index, except that the log
+contains everything in it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ log = get_logger(__name__)
 
 
 class Caches:
-    """`load` once, then `save` as often as one likes: only what has changed is written."""
+    """Call `load` once, then `save` at any time: only changed files are written."""
 
     def __init__(self, directory: Path, session: str) -> None:
         self._session = session
         self._path = directory / f"{session}.json"
         self._snapshot_file = SnapshotFile(self._path)
         self._token_index = TokenIndex(directory / f"{session}.tokens.json")
-        # What is in the files, as far as it is trusted.
+        # The trusted content of the files.
         self._snapshot: SessionSnapshot | None = None
         self._tokens: Tokens = {}
 
@@ -76,7 +76,7 @@ class Caches:
         return fold_all(stored, events[stored.last_seq :])
 
     def _behind(self, stored: SessionSnapshot, events: list[Event]) -> SessionSnapshot:
-        """The log is: lines are missing that were durable once."""
+        """The log is behind the snapshot: it lacks lines that were once durable."""
         why = f"{self._path}: at seq {stored.last_seq}, but the log ends at {len(events)}"
         if not events:
             raise Damaged(f"{why}: where is {self._session}.messages.jsonl?")
@@ -101,7 +101,7 @@ class Caches:
 
 
 def _with_its_end(stored: SessionSnapshot, events: list[Event]) -> SessionSnapshot:
-    """Older releases left it to the log how a run has ended, or said no more than that it has."""
+    """Older releases recorded how a run ended only in the log, or recorded only that it had ended."""
     if stored.run is None or stored.run.end is not None:
         return stored
     ended = fold_all(stored, (event for event in events if event.get("kind") in ENDS))

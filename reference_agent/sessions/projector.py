@@ -1,23 +1,23 @@
-"""The status of a session: the one place that knows the rules (R2).
+"""The status of a session: the only place that defines the rules (R2).
 
-From the latest run, the token of its wait, the boot we are in and the time. Of the rules that apply, the
-first in this table decides:
+The status is derived from the latest run, the token of its wait, the current boot and the time. The first
+row that applies decides:
 
 | status                | the latest run                                                               |
 |-----------------------|------------------------------------------------------------------------------|
-| `interrupted_startup` | is of another boot than this one, and has no end but an interruption by a    |
-|                       | restart (`process_restart`)                                                  |
-| `interrupted_waiting` | waits, has no end but an interruption, and cannot be resumed any more        |
+| `interrupted_startup` | belongs to another boot, and has no end but an interruption by a restart     |
+|                       | (`process_restart`)                                                          |
+| `interrupted_waiting` | waits, has no end but an interruption, and can no longer be resumed          |
 | `waiting`             | waits, has no end, and can be resumed                                        |
 | `running`             | has no end                                                                   |
-| `idle`                | has another end, or there is none                                            |
+| `idle`                | has another end, or does not exist                                           |
 
-It can be resumed when it has not been interrupted and its token would be accepted now (`refusals`): it is
-there, for this run and wait, active, not expired, and the deadline of the wait has not passed. A token that
-was consumed without the run being resumed is not active: the sweep makes up for it.
+A run can be resumed if it has not been interrupted and its token would be accepted now (`refusals`): the
+token exists, belongs to this run and wait, is active and has not expired, and the deadline of the wait has
+not passed. A token that was consumed without its run being resumed is not active; the sweep repairs that.
 
-An interruption is an end, and yet it shows until the next run starts: somebody has to be told. A run whose
-boot nobody recorded (older logs) is of another boot.
+An interruption is an end, yet the status shows it until the next run starts, so that a client gets to see
+it. A run without a recorded boot (older logs) counts as a run of another boot.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def derive(snapshot: SessionSnapshot, tokens: Tokens, boot_id: str, now: float) 
 
 
 def resumable(snapshot: SessionSnapshot, tokens: Tokens, now: float) -> bool:
-    """Whether the wait can still end as it should."""
+    """Whether the wait can still end with a result."""
     wait = snapshot.run and snapshot.run.wait
     token = tokens.get(wait.resume_token_id or "") if wait else None
     if token is None:

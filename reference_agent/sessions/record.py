@@ -1,8 +1,8 @@
-"""SessionRecord: one session's log, with what it adds up to, open in one process.
+"""SessionRecord: one session's log and the state derived from it, open in one process.
 
-<session>.lock              who has it open
-<session>.messages.jsonl    the log: the truth
-<session>.json              the snapshot     } caches, and a home for fields that only they know
+<session>.lock              held by the process that has the session open
+<session>.messages.jsonl    the log: the source of truth
+<session>.json              the snapshot     } caches, which also keep fields that only they hold
 <session>.tokens.json       the token index  }
 """
 
@@ -23,7 +23,7 @@ from reference_agent.store.lock import SessionLock
 
 
 class UnknownSession(Exception):
-    """No such session, and nobody asked for a new one."""
+    """The session does not exist, and the caller did not ask to create it."""
 
 
 class SessionRecord:
@@ -36,8 +36,8 @@ class SessionRecord:
         self._caches = caches
         self._closed = False
         self.snapshot, self.tokens = caches.load(events.events)
-        self.open_runs: dict[str, str | None] = {}  # the runs without an end, and their boots
-        self.last_status: str | None = None  # that a line was written about
+        self.open_runs: dict[str, str | None] = {}  # runs without an end, and their boots
+        self.last_status: str | None = None  # of the last `status.derived` line
         for event in events.events:
             self._note(event)
         events.listeners.append(self._fold)
@@ -46,11 +46,11 @@ class SessionRecord:
     def open(
         cls, directory: Path, session: str, *, clock: Clock, create: dict[str, str] | None = None
     ) -> SessionRecord:
-        """`create` (title, working_dir, provider_type, model) is for a session that is not there yet."""
+        """`create` (title, working_dir, provider_type, model) applies only if the session is new."""
         checked_session(session)
         if create is None and session not in session_ids(directory):
-            raise UnknownSession(f"no session {session} in {directory}")  # before anything is made
-        with ExitStack() as opened:  # what was opened is closed if the rest cannot be
+            raise UnknownSession(f"no session {session} in {directory}")  # before any file is created
+        with ExitStack() as opened:  # closes what is already open if a later step fails
             lock = SessionLock(directory / f"{session}.lock")
             opened.callback(lock.release)
             events = open_log(directory, session, clock)
@@ -61,13 +61,13 @@ class SessionRecord:
             if create is not None and not has_snapshot and not record.has("session.created"):
                 record._create(create)
             elif not has_snapshot and not record.events:
-                # All that was left by a crash before the session's first line.
+                # Only files left by a crash before the session's first line.
                 raise UnknownSession(f"no session {session} in {directory}")
             opened.pop_all()
         return record
 
     def close(self) -> None:
-        if not self._closed:  # twice would close what somebody else has opened since
+        if not self._closed:  # closing twice could close a descriptor that was reused since
             self._closed = True
             self.log.close()
             self._lock.release()
@@ -88,17 +88,17 @@ class SessionRecord:
         return any(event.get("kind") == kind for event in self.events)
 
     def append(self, kind: str, **fields: Any) -> int:
-        """Durable when it returns; the answer is the event's seq."""
+        """Append an event, durable on return. Return its seq."""
         return self.log.append(kind, **fields)
 
     def _fold(self, event: Event) -> None:
-        """Also of what others append to the same log: the agent, and its store."""
+        """Also called for lines that others append to the same log: the agent and its store."""
         self.snapshot = fold(self.snapshot, event)
         self.tokens = fold_tokens(self.tokens, event)
         self._note(event)
 
     def save(self) -> None:
-        """The snapshot and the token index, where they have changed."""
+        """Write the snapshot and the token index, if they have changed."""
         self._caches.save(self.snapshot, self.tokens)
 
     def _note(self, event: Event) -> None:
@@ -120,7 +120,7 @@ class SessionRecord:
 
 
 def session_ids(directory: Path) -> list[str]:
-    """All sessions, by their files; sorted."""
+    """All session ids in a directory, sorted, taken from its file names."""
     endings = (".messages.jsonl", ".json")
     names = {
         path.name.removesuffix(ending)
@@ -132,7 +132,7 @@ def session_ids(directory: Path) -> list[str]:
 
 
 def _is_session_id(name: str) -> bool:
-    """`a.tokens`, from the token index of `a`, is none."""
+    """Rejects `a.tokens`, which comes from the token index of `a`."""
     try:
         checked_session(name)
     except BadSessionId:

@@ -1,7 +1,7 @@
-"""Why a resume token is not accepted. Pure: from the token, what is known of the session, and the time.
+"""Why a resume token is refused. Pure: computed from the token, the session's state and the time.
 
-The order is that of what may be told: who does not have the secret learns nothing about the token but
-that. No explanation contains the text that was given.
+The order of the checks limits what they reveal: a caller without the secret learns only that the secret is
+wrong. No explanation contains the text that was presented.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TEXT = re.compile(r"([A-Za-z0-9_-]{1,100})\.([A-Za-z0-9_-]{1,200})")
 
 
 class TokenRefused(Exception):
-    """What is wrong with a token, without its text."""
+    """Why a token was refused, without its text."""
 
     def __init__(self, code: Code, explanation: str) -> None:
         super().__init__(explanation)
@@ -30,12 +30,12 @@ class TokenRefused(Exception):
 
 
 def hashed(secret: str) -> str:
-    """No salt: a secret of 256 random bits is in nobody's table."""
+    """Unsalted: a secret of 256 random bits is in no lookup table."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def find(tokens: Tokens, session: str, text: str) -> Token:
-    """The token whose secret this is."""
+    """The token to which this text is the secret."""
     match = TEXT.fullmatch(text)
     if match is None:
         raise TokenRefused("malformed", "expected <token id>.<secret>")
@@ -43,7 +43,7 @@ def find(tokens: Tokens, session: str, text: str) -> Token:
     token = tokens.get(token_id)
     if token and token.session_id not in ("", session):  # the log of another session, renamed
         token = None
-    # Also without a token: an answer that comes sooner would tell which ids there are.
+    # Also compare without a token: a faster answer would reveal which ids exist.
     known = token.hash if token else hashed("")
     same = hmac.compare_digest(hashed(secret).encode(), known.encode())
     if token is None:
@@ -54,7 +54,7 @@ def find(tokens: Tokens, session: str, text: str) -> Token:
 
 
 def check_scope(token: Token, run_id: str | None, wait_kind: str | None) -> None:
-    """None: whatever it was minted for."""
+    """None matches any run or wait."""
     if run_id not in (None, token.run_id):
         raise TokenRefused("wrong_run", f"{token.token_id}: for {token.run_id}, not {run_id}")
     if wait_kind not in (None, token.wait_kind):

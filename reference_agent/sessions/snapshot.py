@@ -1,17 +1,17 @@
-"""SessionSnapshot: what the log of a session adds up to, in `<session>.json`.
+"""SessionSnapshot: the state derived from a session's log, stored in `<session>.json`.
 
-| event                                | what it changes                                               |
-|--------------------------------------|---------------------------------------------------------------|
-| `session.created`                    | title, working_dir, provider; created_at unless it has one      |
-| `run.started`                        | a new `run`; the interruption of the one before is forgotten    |
-| `run.waiting`                        | `run.wait` begins, or goes on with another token                |
-| `run.resumed`                        | `run.wait` is over                                              |
-| `run.completed, .failed, .cancelled` | `run.end`; also of a run that was taken for interrupted         |
-| `run.interrupted`                    | `run.end`, if it has none; `run.wait` stays, to say what it was |
+| event                                | what it changes                                                 |
+|--------------------------------------|-----------------------------------------------------------------|
+| `session.created`                    | title, working_dir, provider; created_at if it is not set       |
+| `run.started`                        | a new `run`; clears the interruption of the previous one        |
+| `run.waiting`                        | `run.wait` begins, or continues with another token              |
+| `run.resumed`                        | `run.wait` ends                                                 |
+| `run.completed, .failed, .cancelled` | `run.end`; also for a run recorded as interrupted               |
+| `run.interrupted`                    | `run.end`, if it has none; `run.wait` stays, to show what it was|
 | `boot.seen`                          | `recovery.last_boot_seen`                                       |
 
-Every event advances `last_seq` and `updated_at`, and the others do nothing else. An event about a run
-that is not the latest one changes nothing: the snapshot has room for one run.
+Every event advances `last_seq` and `updated_at`; other events do nothing else. An event about a run that is
+not the latest changes nothing else: the snapshot holds one run.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class WaitBlock(msgspec.Struct, frozen=True):
 
 class RunBlock(msgspec.Struct, frozen=True):
     run_id: str
-    boot_id: str | None = None  # older logs do not say
+    boot_id: str | None = None  # older logs do not record it
     started_at: str | None = None
     ended_at: str | None = None
     wait: WaitBlock | None = None
@@ -82,7 +82,7 @@ class SessionSnapshot(msgspec.Struct, frozen=True):
 
 
 def fold(snapshot: SessionSnapshot, event: Event) -> SessionSnapshot:
-    """What the snapshot is after this event."""
+    """The snapshot after this event."""
     ts = _text(event, "ts") or snapshot.updated_at
     snapshot = replace(snapshot, last_seq=event["seq"], updated_at=ts, created_at=snapshot.created_at or ts)
     match event.get("kind"):
@@ -120,7 +120,7 @@ def _created(snapshot: SessionSnapshot, event: Event) -> SessionSnapshot:
 def _of_run(snapshot: SessionSnapshot, run: RunBlock, event: Event, ts: str) -> SessionSnapshot:
     kind = event.get("kind")
     if kind in ENDS and kind != "run.interrupted" and run.end in (None, "interrupted"):
-        # Who knows that the run came to its own end knows better than who saw that it was gone.
+        # The run's own end overrides an interruption, which was only inferred from its absence.
         return replace(snapshot, run=replace(run, wait=None, end=ENDS[kind], ended_at=ts))
     if run.end is not None:
         return snapshot
@@ -154,7 +154,7 @@ def _recovery(snapshot: SessionSnapshot) -> RecoveryBlock:
 
 
 def _text(event: Event, name: str) -> str | None:
-    """Anything but a text counts as missing: the log is also written by others."""
+    """Any value but a string counts as missing: other programs write to the log too."""
     value = event.get(name)
     return value if isinstance(value, str) else None
 

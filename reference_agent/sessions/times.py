@@ -1,4 +1,4 @@
-"""Times in artifacts: "2026-02-21T10:00:00Z", with six more digits where a deadline needs them."""
+"""Timestamps in artifacts: "2026-02-21T10:00:00Z", with six fractional digits where a deadline needs them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 
 
 def stamp(seconds: float) -> str:
-    """Always six digits, so that stamps sort as texts; exact to the microsecond."""
+    """Always six fractional digits, so that timestamps sort as text; exact to the microsecond."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def has_passed(stamped: str | None, now: float) -> bool:
-    """None is never. What cannot be read has passed: a wait must not last forever because of it."""
+    """None never passes. An unreadable timestamp counts as passed: it must not make a wait last forever."""
     if stamped is None:
         return False
     try:

@@ -1,10 +1,10 @@
-"""Resume tokens as the log knows them, and `<session>.tokens.json`, a cache of that.
+"""Resume tokens as recorded in the log, and their cache `<session>.tokens.json`.
 
                  ┌── token.consumed ──> consumed
     minted ──> active ── token.revoked ──> revoked
                  └── token.expired ──> expired
 
-A token leaves `active` once: of a second line about it only the audit trail knows.
+A token leaves `active` once; a second line about it appears only in the audit trail.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Token(msgspec.Struct, frozen=True):
     call_id: str | None = None
     expires_at: str | None = None
     state: TokenState = "active"
-    request_id: str | None = None  # who consumed it
-    result: Any = None  # what it was consumed with
+    request_id: str | None = None  # of the request that consumed it
+    result: Any = None  # the value it was consumed with
     reason: str | None = None  # why it was revoked
 
 
@@ -40,7 +40,7 @@ Tokens = Mapping[str, Token]
 
 
 def fold_tokens(tokens: Tokens, event: Event) -> Tokens:
-    """What the tokens are after this event."""
+    """The tokens after this event."""
     kind, token_id = event.get("kind"), event.get("token_id")
     if not isinstance(token_id, str):
         return tokens
@@ -68,7 +68,7 @@ def _minted(event: Event) -> Token:
     try:
         return msgspec.convert(fields, Token)
     except msgspec.ValidationError:
-        # Not a line of ours. No secret has an empty hash: it can be revoked, and nothing else.
+        # Another program wrote this line. No secret has an empty hash, so the token can only be revoked.
         return Token(event["token_id"], "")
 
 
@@ -87,7 +87,7 @@ class Index(msgspec.Struct, frozen=True):
 
 
 class TokenIndex:
-    """The log has it all: whatever is wrong with this file, it is left out of account."""
+    """A cache that the log can always replace: a damaged file is ignored."""
 
     def __init__(self, path: Path) -> None:
         self._file = JsonFile(path, "tokens.save")
@@ -102,6 +102,6 @@ class TokenIndex:
     def save(self, last_seq: int, tokens: Tokens) -> None:
         kept = self._file.read_what_is_readable()
         known = kept.get("tokens")
-        # A token that only this file knows does not exist.
+        # A token that only this file lists does not exist.
         kept["tokens"] = {name: known[name] for name in known if name in tokens} if known else {}
         self._file.write(overlay(kept, msgspec.to_builtins(Index(last_seq, dict(tokens)))))

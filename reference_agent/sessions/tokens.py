@@ -1,4 +1,4 @@
-"""TokenService: the right to resume a wait, given once and used once.
+"""TokenService: single-use tokens that grant the right to resume a wait.
 
     mint      token.minted
     consume   token.consumed, run.resumed
@@ -6,12 +6,13 @@
     revoke    token.revoked
     expire    token.expired
 
-`token.consumed` is the moment that counts (R4): a crash before it leaves an active token, a crash after it
-a run that is resumed by whoever looks next: the same request again, or the sweep.
+`token.consumed` is the commit point (R4). A crash before it leaves an active token. A crash after it leaves
+a run that the next repeat of the request, or the sweep, resumes.
 
-Rotating mints last. A secret is known to nobody but the caller of the call that made it: if a crash takes
-the answer away, nobody has it, and the next `rotate` must replace that token like any other. Before that,
-all a crash can leave is a wait whose token is not minted yet, and repeating mints just that one.
+Rotation mints last. Only the caller of the operation that created a secret ever knows it. If a crash loses
+the response, the secret is lost, and the next `rotate` must replace that token like any other. A crash
+before the mint can only leave a wait whose token is not minted yet, and repeating `rotate` mints exactly
+that token.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ ROTATED = "rotated"
 class Consumed(msgspec.Struct, frozen=True):
     token: Token
     result: Any
-    first: bool  # False: it is the answer to a request that was answered before
+    first: bool  # False: a repeated answer to a request that was already answered
 
 
 def _new_secret() -> str:
@@ -68,12 +69,12 @@ class TokenService:
         self._new_id = new_id
 
     def mint(self, run_id: str, wait_kind: str, call_id: str | None, ttl: float) -> str:
-        """A token for a wait that is about to begin: its text, which is nowhere else (R5)."""
+        """Mint a token for a wait that is about to begin. Return its text, which is stored nowhere (R5)."""
         expires_at = stamp(self._clock() + ttl)
         return self._mint(self._new_id("rt"), run_id, wait_kind, call_id, expires_at)
 
     def validate(self, text: str, run_id: str | None = None, wait_kind: str | None = None) -> Token:
-        """The token, if it may be consumed now."""
+        """Return the token if it may be consumed now."""
         token = self._find(text, run_id, wait_kind)
         self._check_usable(token)
         return token
@@ -87,12 +88,12 @@ class TokenService:
         run_id: str | None = None,
         wait_kind: str | None = None,
     ) -> Consumed:
-        """Resume the wait, once. The same request is given the same answer, whatever came after."""
+        """Resume the wait once. Repeating the same request always returns the same answer."""
         token = self._find(text, run_id, wait_kind)
         first = token.state != "consumed" or token.request_id != request_id
         if first:
             self._check_usable(token)
-            # As it will be read from the log: the first answer is not to differ from the others.
+            # As the log will return it: the first answer must not differ from repeated ones.
             result = msgspec.json.decode(msgspec.json.encode(result))
             self._record.append(
                 "token.consumed", token_id=token.token_id, request_id=request_id, result=result
@@ -102,12 +103,12 @@ class TokenService:
         return Consumed(token, token.result, first)
 
     def revoke(self, token_id: str, reason: str) -> None:
-        """Nothing, if it is not active any more."""
+        """Does nothing if the token is no longer active."""
         if self._get(token_id).state == "active":
             self._record.append("token.revoked", token_id=token_id, reason=reason)
 
     def rotate(self, token_id: str) -> str:
-        """Another token for the same wait, as long as it lasts; the old one is worth nothing now."""
+        """Replace the token of a wait that still lasts; the old token becomes invalid."""
         token = self._get(token_id)
         if token.state != "revoked" or token.reason != ROTATED:
             self._check_usable(token)
@@ -125,11 +126,11 @@ class TokenService:
                 call_id=wait.call_id,
             )
         elif new in self._record.tokens:
-            return self.rotate(new)  # it was rotated before, and the answer did not arrive
+            return self.rotate(new)  # rotated before, but the response was lost
         return self._mint(new, token.run_id, token.wait_kind, token.call_id, token.expires_at)
 
     def expire_due(self) -> list[str]:
-        """Tokens whose time has come get their line; the answer is their ids."""
+        """Record the tokens that have expired, and return their ids."""
         now = self._clock()
         due = [
             token.token_id
@@ -158,7 +159,7 @@ class TokenService:
         return f"{token_id}.{secret}"
 
     def _resume(self, token_id: str) -> None:
-        """Unless the log says so already, or the run has ended for another reason."""
+        """Unless the log already records it, or the run has ended for another reason."""
         run = self._record.snapshot.run
         if run and run.end is None and run.wait and run.wait.resume_token_id == token_id:
             self._record.append("run.resumed", run_id=run.run_id)

@@ -1,1 +1,1 @@
-"""What the agent persists: the store of a session, its event log, and the order in which both are written."""
+"""What the agent persists: a session's store, its event log, and the order in which both are written."""

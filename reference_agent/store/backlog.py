@@ -1,12 +1,12 @@
-"""The backlog: writes in their order, those that failed first of all (G8).
+"""The backlog: keeps writes in order and retries failed ones first (G8).
 
-    write ──> [waiting ...] ──in order──> store, log ──> then(): from now on it may be claimed
+    write ──> [waiting ...] ──in order──> store, log ──> then(): now it may be acknowledged
                    ^   |
-                   |   └── fails: stays here, the agent goes on, its state is `degraded`
-                   └────── the next write, or `catch_up`, tries again from the first
+                   |   └── fails: stays queued, the agent continues, its state is `degraded`
+                   └────── the next write, or `catch_up`, retries from the first
 
-Nothing is claimed before it is durable, nothing overtakes what came before it. What must be durable
-before the agent may go on (that a call will be made) is not put here: it is `require`d.
+Nothing is acknowledged before it is durable, and no write overtakes an earlier one. A write that must be
+durable before the agent may continue (the intent to make a call) is not queued: it is `require`d.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ log = get_logger(__name__)
 Operation = Callable[[], Awaitable[object]]
 Then = Callable[[], None]
 
-# What a full or failing disk raises, through SQLite or directly. Anything else is a bug.
+# The errors that a full or failing disk raises, through SQLite or directly. Any other error is a bug.
 FAILURES = (sqlite3.OperationalError, OSError)
-TRIES = 4  # of what is required; a disk that fails that often will not be better in a second
+TRIES = 4  # for required writes; after that many failures, another second will not help
 PAUSE = 0.05  # seconds before the second try, doubled each time
 
 
 class NotDurable(Exception):
-    """What has to be durable before going on, or before it is claimed, could not be made so."""
+    """A write that must be durable before continuing or acknowledging could not be made durable."""
 
 
 def nothing() -> None:
-    """To be done after a write that nobody waits for."""
+    """The default callback: nothing to do after the write."""
 
 
 class Backlog:
     def __init__(self, sleep: Sleep) -> None:
         self._waiting: deque[tuple[str, Operation, Then]] = deque()
         self._sleep = sleep
-        # Parallel calls write too: one at a time, or what one has begun another begins again.
+        # Parallel tool calls write too. The lock keeps two of them from running the same queued operation.
         self._one_at_a_time = asyncio.Lock()
         self.last_error: str | None = None
 
@@ -53,7 +53,7 @@ class Backlog:
         return len(self._waiting)
 
     async def write(self, name: str, operation: Operation, then: Then = nothing) -> bool:
-        """Whether it is durable now; if not, it will be tried again."""
+        """Return whether the write is durable now. If not, it stays queued and is retried."""
         self._waiting.append((name, operation, then))
         return await self.catch_up()
 
@@ -72,7 +72,7 @@ class Backlog:
         return True
 
     async def require(self, name: str, operation: Operation) -> None:
-        """Durable, after everything before it, or NotDurable; never kept for later."""
+        """Make it durable after all earlier writes, or raise NotDurable. Never queued for later."""
         for attempt in range(TRIES):
             if attempt:
                 await self._sleep(PAUSE * 2**attempt)

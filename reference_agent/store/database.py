@@ -1,7 +1,8 @@
-"""A SQLite database, opened with care: durable, up to date, and not corrupt, or not opened at all.
+"""A SQLite database that is opened only if it can be made durable and current, and is not corrupt.
 
-WAL with synchronous=FULL: a commit is in the synced log before COMMIT returns, so that neither a kill
-nor a loss of power takes back what was acknowledged (NORMAL would lose commits, never corrupt).
+WAL with synchronous=FULL: a commit is in the synced log before COMMIT returns, so neither a kill nor a
+power failure loses an acknowledged commit. (NORMAL could lose commits, though it would not corrupt the
+file.)
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Connect = Callable[..., aiosqlite.Connection]
 
 
 class CorruptStore(Exception):
-    """The file is damaged in a way that no crash of ours explains. It was not touched."""
+    """The file is damaged in a way that a crash of the agent cannot cause. It was left untouched."""
 
     def __init__(self, path: Path, what: str) -> None:
         super().__init__(
@@ -32,7 +33,7 @@ class CorruptStore(Exception):
 
 
 class NewerStore(Exception):
-    """The database was made by a later release, whose rules this one does not know."""
+    """A later release created the database; this one does not know its schema."""
 
 
 class Database:
@@ -41,9 +42,9 @@ class Database:
 
     @classmethod
     async def open(cls, path: Path, connect: Connect = aiosqlite.connect) -> Database:
-        """Raises CorruptStore or NewerStore rather than work on what it does not understand."""
+        """Raise CorruptStore or NewerStore instead of working on a file it does not understand."""
         is_new = _is_missing(path)
-        database = cls(await connect(path, isolation_level=None))  # transactions are ours to begin
+        database = cls(await connect(path, isolation_level=None))  # transactions are begun explicitly
         try:
             await database._prepare(path, is_new=is_new)
         except BaseException:
@@ -59,22 +60,22 @@ class Database:
             await self.execute("PRAGMA synchronous = FULL")
             await self._migrate(path)
         except sqlite3.OperationalError:
-            raise  # busy, full, unreadable: the machine's trouble, not the file's
+            raise  # busy, full, unreadable: a problem of the machine, not of the file
         except sqlite3.DatabaseError as error:
             raise CorruptStore(path, str(error)) from None
 
     async def _check(self, path: Path) -> None:
-        """Reads all of it, and changes nothing."""
+        """Read the whole file without changing it."""
         (found,) = await self.one("PRAGMA quick_check(1)")
         if found != "ok":
-            raise CorruptStore(path, " ".join(found.split()))  # it comes in two lines
+            raise CorruptStore(path, " ".join(found.split()))  # the report spans two lines
 
     async def _close_as_found(self, path: Path, connect: Connect) -> None:
-        """The last to close moves the -wal into the file, damaged or not: one that only reads does not."""
+        """A read-only connection closes last: any other would move the -wal into the file on closing."""
         last = None
-        with suppress(sqlite3.Error):  # what went wrong before is what matters
+        with suppress(sqlite3.Error):  # the original error is the one to report
             last = await connect(f"file:{quote(str(path))}?mode=ro", uri=True)
-            await last.execute_fetchall("PRAGMA schema_version")  # it has the -wal open now
+            await last.execute_fetchall("PRAGMA schema_version")  # opens the -wal
         await self.close()
         if last:
             await last.close()
@@ -87,7 +88,7 @@ class Database:
             )
         if version == schema.VERSION:
             return
-        # One transaction for all steps: a crash leaves the old shape, or the new one.
+        # One transaction for all steps: a crash leaves either the old schema or the new one.
         with persisting("schema.migrate"):
             async with self.transaction():
                 for step in schema.MIGRATIONS[version:]:
@@ -99,7 +100,7 @@ class Database:
         await self._connection.close()
 
     async def execute(self, statement: str, *args: Any) -> list[Any]:
-        """One trip to aiosqlite's thread; with a cursor it would be three."""
+        """One round trip to aiosqlite's thread; a cursor would need three."""
         return list(await self._connection.execute_fetchall(statement, args))
 
     async def one(self, query: str, *args: Any) -> Any:
@@ -107,7 +108,7 @@ class Database:
         return rows[0] if rows else None
 
     async def write(self, point: str, statement: str, *args: Any) -> None:
-        """One statement outside a transaction is a transaction of its own."""
+        """A single statement outside a transaction is its own transaction."""
         with persisting(point):
             await self.execute(statement, *args)
 

@@ -1,4 +1,4 @@
-"""What files need beyond a write to be durable."""
+"""What a file needs besides a write to be durable."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def sync_directory(directory: Path) -> None:
-    """A new or renamed file's name is durable only when its directory is synced."""
+    """The name of a new or renamed file is durable only after its directory is synced."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -16,9 +16,9 @@ def sync_directory(directory: Path) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """All of the new content or all of the old, whenever the power goes.
+    """Replace the file atomically: after a power failure it holds all of the new content or all of the old.
 
-    What a crash leaves of the temporary file is overwritten by the next call.
+    The next call overwrites a temporary file that a crash left behind.
     """
     temporary = path.with_name(path.name + ".tmp")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -26,7 +26,7 @@ def replace_file(path: Path, content: bytes) -> None:
         with open(fd, "wb", buffering=0, closefd=False) as file:
             if file.write(content) != len(content):
                 raise OSError(f"{temporary}: wrote less than {len(content)} bytes")
-        os.fsync(fd)  # before the rename: else the new name may point to nothing
+        os.fsync(fd)  # before the rename: otherwise the new name may point to an empty file
     finally:
         os.close(fd)
     temporary.replace(path)

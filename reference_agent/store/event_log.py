@@ -2,17 +2,17 @@
 
     {"seq": 7, "ts": "2026-02-21T10:01:25Z", "kind": "run.started", "run_id": "run_9f5", ...}
 
-A line is written with one write(2) and synced before it counts. A crash can therefore leave one
-unfinished line at the end, and nothing else: opening cuts it off. It has no newline, or, where the
-power failed and its pages came in any order, NUL bytes, which JSON never has. Any other damage did not
-come from a crash of ours; it is reported with file and line, and the file is left as it is.
+A line is written with one write(2) and synced before it counts. A crash can therefore leave at most one
+torn line at the end, which opening cuts off. A torn line has no newline, or it contains NUL bytes where a
+power failure let pages reach the disk out of order; valid JSON never contains NUL. A crash of the agent
+cannot cause any other damage. Such damage is reported with file and line, and the file is left as it is.
 
-A whole line that was found may not have been synced by the life that wrote it: opening syncs it before
-anybody relies on it. The file's name is synced before the first line is written.
+The process that wrote a complete line may have died before syncing it, so opening syncs the file before
+anything relies on it. The file's name is synced before the first line is written.
 
-When a write or a sync fails, nobody knows what is in the file beyond the last line that counted: before
-the next line is written, the rest is cut off. A failed sync is never repeated on the same bytes: the
-kernel may have dropped them and call the file clean.
+After a failed write or sync, the content beyond the last line that counted is unknown, and it is cut off
+before the next line is written. A failed sync is never repeated on the same bytes: the kernel may have
+dropped them and marked the file clean.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ from reference_agent.store.durable import sync_directory
 
 
 class DamagedLog(Exception):
-    """A line that no crash explains."""
+    """A damaged line that no crash can explain."""
 
 
 Events = list[dict[str, Any]]
 
 
 def no_objection(_events: Events) -> None:
-    """To a log whose lines mean nothing to anybody else."""
+    """The default `judge`: accept all lines."""
 
 
 class EventLog:
     def __init__(self, path: Path, clock: Clock, judge: Callable[[Events], object] = no_objection) -> None:
-        """`judge` may know more about the lines; it raises before anything is cut off."""
+        """`judge` may apply further checks to the lines; it raises before anything is cut off."""
         self.path = path
-        self.listeners: list[Callable[[dict[str, Any]], None]] = []  # told of each line that counts
+        self.listeners: list[Callable[[dict[str, Any]], None]] = []  # called with each line that counts
         self._clock = clock
         self._judge = judge
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            if not os.fstat(self._fd).st_size:  # new, or made by a life that came no further
+            if not os.fstat(self._fd).st_size:  # new, or left empty by an earlier process that died
                 sync_directory(path.parent)
             self.events = self._recover()
         except BaseException:
             os.close(self._fd)
             raise
-        self._good_size = os.fstat(self._fd).st_size  # up to here every line counts
-        self._doubtful = False  # whether something may lie beyond
+        self._good_size = os.fstat(self._fd).st_size  # every line up to here counts
+        self._doubtful = False  # whether there may be bytes beyond it
 
     def close(self) -> None:
         os.close(self._fd)
@@ -67,17 +67,17 @@ class EventLog:
         return len(self.events) + 1
 
     def append(self, kind: str, **fields: Any) -> int:
-        """Durable when it returns; the answer is the event's seq."""
+        """Append an event, durable on return. Return its seq."""
         return int(self.record({"kind": kind, **fields})["seq"])
 
     def record(self, fields: dict[str, Any], point: str = "log.append") -> dict[str, Any]:
-        """The same for one who has a name of his own for the point; the event as it will be read."""
+        """Append an event under a caller-chosen persist point. Return the event as it will be read back."""
         event = {"seq": self.next_seq, "ts": _timestamp(self._clock()), **fields}
         line = msgspec.json.encode(event)
-        as_read: dict[str, Any] = msgspec.json.decode(line)  # first: what is written can be read
+        as_read: dict[str, Any] = msgspec.json.decode(line)  # before the write: proves it can be read back
         with persisting(point):
             self._write(line + b"\n")
-        self.events.append(as_read)  # and not what the caller may still change
+        self.events.append(as_read)  # not `event`: the caller may still modify its fields
         for listener in self.listeners:
             listener(as_read)
         return as_read
@@ -94,7 +94,7 @@ class EventLog:
         self._good_size += len(line)
 
     def _recover(self) -> Events:
-        # Judged before it is cut: a damaged file is left as it is.
+        # Validated before the cut: a damaged file is left as it is.
         events, torn = _parsed(self.path)
         if torn:
             self._judge(events)
@@ -107,12 +107,12 @@ class EventLog:
 
 
 def read_log(path: Path) -> Events:
-    """What counts so far, beside whoever may be writing; nothing is cut off."""
+    """Read the events that count so far, even while another process writes. Cuts nothing off."""
     return _parsed(path)[0]
 
 
 def _parsed(path: Path) -> tuple[Events, int]:
-    """The events, and how many bytes at the end are an unfinished line."""
+    """Return the events, and the number of bytes at the end that form a torn line."""
     *lines, torn = path.read_bytes().split(b"\n")
     left = len(torn)
     if lines and not torn and b"\0" in lines[-1]:

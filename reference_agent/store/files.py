@@ -1,13 +1,13 @@
-"""SessionStore on files: `<session>.messages.jsonl` is the truth, and this is a view of it.
+"""SessionStore on files: `<session>.messages.jsonl` is the source of truth, and this class is a view of it.
 
-    write ──> one line, synced ──> Fold ──> every reading
+    write ──> one line, synced ──> Fold ──> every read
                  (EventLog)          ^
                                      └── built from all lines when the session is opened
 
-Each method that writes appends one line, so it happens whole or not at all; only then is the fold told
-of it, so a write that failed has changed nothing and may be tried again. Nothing is ever rewritten: a
-rollback is a line too. The log is shared with the agent, whose own events (run.started...) stand in it
-between ours and mean nothing here. Who may write at all is settled before: one process per session.
+Each method that writes appends one line, so the change is atomic. The fold is updated only afterwards, so a
+failed write has changed nothing and can be retried. Nothing is ever rewritten: a rollback is a line too.
+The log is shared with the agent, whose own events (run.started...) are interleaved with the store's lines
+and ignored here. Write access is settled elsewhere: one process per session.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class FilesStore:
         self._fold = folded(log.events, log.path)
 
     async def close(self) -> None:
-        """The log belongs to who opened it."""
+        """The log belongs to its opener."""
 
     def _write(self, point: str, line: lines.AnyLine) -> None:
         event = self._log.record(msgspec.to_builtins(line), point)
@@ -160,7 +160,8 @@ class FilesStore:
     async def plan(self, checkpoint: StoredCheckpoint) -> Plan | None:
         return None if checkpoint.plan is None else self._fold.plans[checkpoint.plan]
 
-    # --- the journal (G3, G4). What is handed out here is acted upon: copies, not the fold's own.
+    # --- the journal (G3, G4). Callers act on these records, so they get copies, not the fold's own
+    # objects.
 
     async def decision(self, turn: int) -> Message | None:
         return copy.deepcopy(self._fold.decisions.get(turn))
@@ -215,14 +216,14 @@ class FilesStore:
 
 
 def unfinished(fold: Fold) -> list[Request]:
-    """Accepted, not answered, and not given up."""
+    """Requests that were accepted, not answered, and not given up."""
     failed = {run.request_id for run, status in fold.runs.values() if status == "failed"}
     requests = fold.requests.values()
     return [each for each in requests if each.answer is None and each.request_id not in failed]
 
 
 def read_fold(path: Path) -> Fold | None:
-    """A session beside whoever has it open, untouched; None if its state is not in this file."""
+    """Read a session, even while it is open elsewhere. None if this file does not hold its state."""
     if not path.exists():
         return None
     fold = folded(read_log(path), path)
@@ -230,7 +231,7 @@ def read_fold(path: Path) -> Fold | None:
 
 
 def read_folds(directory: Path) -> dict[str, Fold]:
-    """Every session of this directory that lives in files."""
+    """Every session of this directory that is stored in files."""
     paths = {
         path.name.removesuffix(lines.SUFFIX): path for path in sorted(directory.glob(f"*{lines.SUFFIX}"))
     }

@@ -1,4 +1,4 @@
-"""The store `files`: each session in the lines of its log, and nothing else."""
+"""The store `files`: each session is stored in the lines of its log, and nowhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fold: a session's state in memory, from the lines of its log. Pure: line after line, in their order."""
+"""Fold: a session's state in memory, computed from the lines of its log. Pure: it applies line after line."""
 
 from __future__ import annotations
 
@@ -99,12 +99,12 @@ class Fold:
             return
         result = line.result if isinstance(line, lines.CallRead) else None
         status = line.status if isinstance(line, lines.CallRead) else "issued"
-        self.calls.pop(line.call_id, None)  # in the order of the last time it was begun
+        self.calls.pop(line.call_id, None)  # keeps calls ordered by when they were last issued
         self.calls[line.call_id] = RecordedCall(line.call_id, line.tool, line.args, line.key, status, result)
 
 
 def folded(events: Iterable[dict[str, Any]], path: Path) -> Fold:
-    """The state that the lines come to. One of our own that makes no sense is damage."""
+    """The state that the lines produce. A line of the store's own kinds that is invalid counts as damage."""
     fold = Fold()
     for event in events:
         if event.get("kind") in lines.KINDS:

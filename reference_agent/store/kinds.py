@@ -3,9 +3,9 @@
     sqlite   `sessions.db` for all sessions of a directory; `<session>.messages.jsonl` follows it
     files    `<session>.messages.jsonl` is all there is
 
-Every session has its log; where its state is kept besides depends on the kind. `sqlite_kind` and
-`files_kind` declare the two that are built in; another package declares one of its own by an entry point
-(`registry`), and every command and scenario that takes a store takes that one, too.
+Every session has a log; the kind determines where else its state is stored. `sqlite_kind` and `files_kind`
+declare the two built-in kinds. Another package can declare its own by an entry point (`registry`), and
+every command and scenario that takes a store accepts it.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ if TYPE_CHECKING:
 
 
 class WrongStore(Exception):
-    """The session lives in the other kind of store: opened in this one, it would begin anew."""
+    """The session is in a different kind of store; opened in this one, it would start from scratch."""
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """A session as it lies there."""
+    """A session as read from disk."""
 
     messages: list[StoredMessage]
     unfinished: list[Request]
 
 
 class Location(msgspec.Struct, frozen=True):
-    """Where sessions are kept. `store` is the name of a kind, or a URL that begins with it."""
+    """Where sessions are stored. `store` is the name of a kind, or a URL that begins with it."""
 
     directory: Path
     store: str = DEFAULT
-    connect: Connect | None = None  # how a store on SQLite opens its database, if not with aiosqlite
+    connect: Connect | None = None  # opens the database of a SQLite-based store; default: aiosqlite
 
 
 class Opening(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store is given to open a session. The log is open, and belongs to the caller."""
+    """What a store gets in order to open a session. The log is open and belongs to the caller."""
 
     location: Location
     session: str
@@ -63,28 +63,28 @@ class OpenStore(Protocol):
 
 class ReadSessions(Protocol):
     async def __call__(self, location: Location, /) -> list[tuple[str, int]]:
-        """Every session of this kind, and how many messages it has. Nothing is created or changed."""
+        """List every session of this kind with its number of messages. Creates and changes nothing."""
 
 
 class ReadSession(Protocol):
     async def __call__(self, location: Location, session: str, /) -> Stored | None:
-        """One of them, also while an agent has it open; None if there is none of that name."""
+        """Read one session, even while an agent has it open. None if it does not exist."""
 
 
 class StoreKind(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    summary: str  # what --help says about it
+    summary: str  # shown by --help
     open: OpenStore
     read_sessions: ReadSessions
     read_session: ReadSession
-    # Reference to an OpenDaemonStore: imported only where there is a daemon. None: it cannot keep one.
+    # Reference to an OpenDaemonStore, imported only when a daemon runs. None: the kind cannot store one.
     daemon: str | None = None
     in_log: bool = False  # whether the state is in the lines of the session's log
-    database: str | None = None  # its file in the state directory, where its errors do not name it
+    database: str | None = None  # its file in the state directory, for errors that do not name it
 
 
 def find(store: str) -> StoreKind:
-    """The kind that a name or a URL asks for."""
+    """The kind that a name or a URL selects."""
     kind = STORES.load(name_in(store))
     if not isinstance(kind, StoreKind):
         raise TypeError(f"{STORES.reference(name_in(store))} is a {type(kind).__name__}, not a StoreKind")
@@ -97,13 +97,13 @@ def open_log(directory: Path, session: str, clock: Clock) -> EventLog:
 
 
 async def open_store(opening: Opening) -> SessionStore:
-    """The store of a session; WrongStore if its log says that it is kept in another kind."""
+    """Open the store of a session. Raise WrongStore if its log shows that it is stored in another kind."""
     kind, session = find(opening.location.store), opening.session
     lines = {event.get("kind") for event in opening.log.events}
     in_log = SessionCreated.__struct_config__.tag in lines
-    has_begun = in_log or "run.started" in lines  # other lines say nothing of a store
+    has_begun = in_log or "run.started" in lines  # other lines do not indicate a store
     if has_begun and in_log != kind.in_log:
-        # The log does not name its store, it only shows whether the state is in its own lines.
+        # The log does not name its store; it only shows whether the state is in its own lines.
         lives = "files" if in_log else "sqlite"
         raise WrongStore(f"session {session} is in the store {lives}: it cannot be opened in {kind.name}")
     return await kind.open(opening)

@@ -1,9 +1,9 @@
-"""The lines of a session's log that are its state: what FilesStore writes, and what can be read back.
+"""The lines of a session's log that hold its state: what FilesStore writes and reads back.
 
     {"seq":145,"ts":"2026-02-21T10:01:10Z","kind":"message.user","message_id":"msg_145","content":"..."}
 
-A line is one change, whole or not at all. Fields at their default are left out. Other kinds of lines
-(run.started, turn.completed...) are for those who watch, and no part of the state.
+A line is one atomic change. Fields at their default are omitted. Other kinds of lines (run.started,
+turn.completed...) are for observers and not part of the state.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from reference_agent.messages import Message, Plan, Reasoning, Role, ToolCall
 from reference_agent.store.records import CallStatus, RunStatus
 
-SUFFIX = ".messages.jsonl"  # of the log: its name is the session's id, and this
+SUFFIX = ".messages.jsonl"  # of the log; the rest of its name is the session's id
 
 
 class Line(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="kind"):
@@ -26,11 +26,11 @@ class SessionCreated(Line, tag="store.created"):
     agent_id: str
     model: str
     provider: str
-    scratchpad: str  # relative to the log, if it is beside it: the directory may be moved
+    scratchpad: str  # relative to the log if it is in the same directory, which may be moved
 
 
 class RequestAccepted(Line, tag="request.accepted"):
-    """A request and a run for it; the first turn is the one that begins with the user's message."""
+    """A request and a run for it. The first turn is the one that begins with the user's message."""
 
     request_id: str
     content: str
@@ -52,7 +52,7 @@ class RunEnded(Line, tag="run.ended"):
 
 
 class Said(Line):
-    """A message. Its id is `msg_` and the line's own seq: none is ever given twice."""
+    """A message. Its id is `msg_` plus the line's own seq, so no id is used twice."""
 
     message_id: str
     content: str
@@ -81,13 +81,13 @@ ROLES = {kind: role for role, kind in SAID.items()}
 
 
 class RolledBack(Line, tag="messages.rolled_back"):
-    """The messages after this one are no part of the conversation any more."""
+    """The messages after this one are no longer part of the conversation."""
 
     last_message_id: str
 
 
 class CheckpointWritten(Line, tag="checkpoint.written"):
-    """A pointer: every message up to this one. The content of a plan comes with its first mention."""
+    """A pointer to every message up to this one. A plan's content is stored where the plan first appears."""
 
     version: int
     turn: int
@@ -126,7 +126,7 @@ class CallFinished(Line, tag="call.finished"):
 
 
 class CallRead(Line, tag="call.read"):
-    """A call that changed nothing, and what it said."""
+    """A call without effects, and its result."""
 
     call_id: str
     tool: str

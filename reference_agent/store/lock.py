@@ -1,4 +1,4 @@
-"""One process per session: the second is refused. The lock is the kernel's, so a kill frees it."""
+"""One process per session: a second one is rejected. The kernel holds the lock, so a kill releases it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ class SessionBusy(Exception):
 
 class SessionLock:
     def __init__(self, path: Path) -> None:
-        # O_CLOEXEC (Python's default) keeps a tool's child from holding the lock after we are gone.
+        # O_CLOEXEC (Python's default) keeps a tool's child process from holding the lock after this process
+        # ends.
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -26,7 +27,7 @@ class SessionLock:
         try:
             os.ftruncate(self._fd, 0)
             os.write(self._fd, str(os.getpid()).encode())
-        except BaseException:  # a full disk: else this process would hold it until it ends
+        except BaseException:  # a full disk: otherwise this process would hold the lock until it exits
             os.close(self._fd)
             raise
 

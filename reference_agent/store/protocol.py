@@ -1,8 +1,8 @@
 """SessionStore: the durable state of one session, as the agent sees it.
 
-Each method that writes makes one change, whole or not at all, durable when it returns. One that fails
-(FAILURES of the backlog) has changed nothing that a later reading would show, and may be tried again. A
-store whose driver has exceptions of its own raises an OSError for what the machine or the network refused.
+Each method that writes makes one atomic change, durable on return. A write that fails (FAILURES of the
+backlog) has changed nothing that a later read would show, and can be retried. A store whose driver has its
+own exceptions raises OSError for errors of the machine or the network.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SessionStore(Protocol):
     # --- the session
 
     async def create_session(self, model: str, provider: str, scratchpad: str) -> None:
-        """Once; a session that is known keeps what it was created with."""
+        """Create the session once; an existing session keeps its original values."""
 
     async def scratchpad(self) -> str | None: ...
 
@@ -38,7 +38,7 @@ class SessionStore(Protocol):
     async def request(self, request_id: str) -> Request | None: ...
 
     async def start_run(self, run: Run, request: Request) -> None:
-        """The request and a run for it. A request that is known may begin anew."""
+        """Record the request and a run for it. An existing request may start over."""
 
     async def complete_run(self, run: Run, answer: str) -> None: ...
 
@@ -47,27 +47,27 @@ class SessionStore(Protocol):
     async def last_run(self) -> tuple[Run, RunStatus] | None: ...
 
     async def unfinished_requests(self) -> list[Request]:
-        """Accepted, not answered, and not given up."""
+        """Requests that were accepted, not answered, and not given up."""
 
     # --- the conversation and its checkpoints (G2)
 
     async def messages(self, up_to: int | None = None) -> list[StoredMessage]:
-        """All of them, or those up to an id. Ids only ever grow, and none is given twice."""
+        """All messages, or those up to an id. Ids always increase, and none is used twice."""
 
     async def add_message(self, message: Message, turn: int) -> None: ...
 
     async def roll_back_to(self, last_msg_id: int) -> None:
-        """What was written after a checkpoint is no part of the conversation any more."""
+        """Remove the messages written after a checkpoint from the conversation."""
 
     async def write_checkpoint(self, turn: int, plan: Plan | None, budget: Budget) -> int:
-        """The next version; cheap however long the transcript is."""
+        """Write the next version. The cost does not depend on the length of the transcript."""
 
     async def latest_checkpoint(self) -> StoredCheckpoint | None: ...
 
     async def versions(self) -> list[int]: ...
 
     async def load_version(self, version: int) -> Snapshot | None:
-        """Any version, exactly as it was; None if there is none of that number."""
+        """Load any version exactly as it was; None if that version does not exist."""
 
     async def plan(self, checkpoint: StoredCheckpoint) -> Plan | None: ...
 
@@ -76,7 +76,7 @@ class SessionStore(Protocol):
     async def decision(self, turn: int) -> Message | None: ...
 
     async def record_decision(self, turn: int, message: Message, usage: Usage) -> None:
-        """What the model said and what it cost: both or neither, so nothing is counted twice."""
+        """Record the model's decision and its cost atomically, so that no tokens are counted twice."""
 
     async def spent_tokens(self) -> int: ...
 
@@ -87,14 +87,14 @@ class SessionStore(Protocol):
     async def call(self, call_id: str) -> RecordedCall | None: ...
 
     async def decided_call(self, key: str) -> RecordedCall | None:
-        """Done, or an open question to the user: neither is to be done again."""
+        """The call under this key that completed or is an open question; neither may run again."""
 
     async def open_questions(self) -> list[RecordedCall]:
-        """Calls of which nobody knows whether they were done."""
+        """Calls whose outcome is unknown."""
 
     async def issue_call(self, call: ToolCall, key: str) -> None: ...
 
     async def finish_call(self, call_id: str, status: CallStatus, result: str) -> None: ...
 
     async def record_reading(self, call: ToolCall, key: str, status: CallStatus, result: str) -> None:
-        """A call that only read: its result, so that what follows rests on the same facts."""
+        """Record the result of a call that only read, so that later turns rest on the same facts."""

@@ -1,4 +1,4 @@
-"""What a store keeps, as plain data; the same whichever store keeps it."""
+"""The records of a store as plain data, independent of the kind of store."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class StoredError(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """What one version of the checkpoints holds."""
+    """The content of one checkpoint version."""
 
     version: int
     transcript: tuple[StoredMessage, ...]
@@ -60,6 +60,6 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 def encoded_plan(plan: Plan) -> tuple[str, bytes]:
-    """A plan and its name: equal plans are kept once."""
+    """Return the hash and the encoding of a plan; equal plans are stored once."""
     content = msgspec.json.encode(plan)
     return hashlib.blake2b(content, digest_size=16).hexdigest(), content

@@ -1,11 +1,11 @@
-"""Registry: things that are found by name, the built-in ones and those that other packages add.
+"""Registry: finds things by name, both built-in ones and those that other packages add.
 
-A package adds one by an entry point of the registry's group:
+A package adds an entry with an entry point in the registry's group:
 
     [project.entry-points."reference_agent.stores"]
     postgresql = "my_package.store:KIND"
 
-A built-in name is looked up in a dictionary. Only an unknown name makes it read the metadata of the
+A built-in name is looked up in a dictionary. Only an unknown name triggers reading the metadata of the
 installed packages, which takes longer than starting an agent.
 """
 
@@ -19,22 +19,22 @@ from reference_agent.references import closest, load
 
 
 class UnknownName(ValueError):
-    """There is nothing of that name; the message is one line that says what there is."""
+    """The name is unknown; the one-line message lists the known names."""
 
 
 class Registry:
     def __init__(self, group: str, what: str, built_in: Mapping[str, str]) -> None:
-        """`what` is the noun for messages. `built_in` gives each name its reference, "module:attribute"."""
+        """`what` is the noun for messages. `built_in` maps each name to its reference, "module:attribute"."""
         self.group = group
         self._what = what
         self.built_in = built_in
 
     def names(self) -> tuple[str, ...]:
-        """The built-in names, the default first, then the others."""
+        """The built-in names with the default first, then the others."""
         return *self.built_in, *sorted(_entry_points(self.group).keys() - self.built_in.keys())
 
     def reference(self, name: str) -> str:
-        """Where it is, without importing it."""
+        """The reference to the entry, without importing it."""
         found = self.built_in.get(name) or _entry_points(self.group).get(name)
         if found is None:
             raise UnknownName(unknown(self._what, name, self.names()))
@@ -53,7 +53,7 @@ def unknown(what: str, name: str, known: tuple[str, ...]) -> str:
 
 @cache
 def _entry_points(group: str) -> dict[str, str]:
-    from importlib.metadata import entry_points  # noqa: PLC0415 - only a foreign store pays for it
+    from importlib.metadata import entry_points  # noqa: PLC0415 - only a third-party store pays for it
 
     found = entry_points(group=group)
     return {entry.name: entry.value for entry in found}
@@ -68,5 +68,5 @@ DEFAULT = "sqlite"
 
 
 def name_in(store: str) -> str:
-    """The name of a store that is given as a name, or as a URL such as `postgresql://host/database`."""
+    """The kind's name in a store given as a name or as a URL such as `postgresql://host/database`."""
     return store.partition(":")[0]

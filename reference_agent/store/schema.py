@@ -1,15 +1,15 @@
 """The tables, version by version. Times are whole seconds since the epoch.
 
-Version 1 is what older releases left behind: sessions, messages, token_usage and errors. Version 2
-adds checkpoints, the attempt number of an error, and the journal from which an incomplete turn is
-carried on: requests and runs (what was asked, and who tried to do it), decisions (what the model
-said), tool_calls (what was done about it). A database is brought up to date when it is opened, in one
-transaction: after a crash it is as it was, or as it should be.
+Version 1 is the schema of older releases: sessions, messages, token_usage and errors. Version 2 adds
+checkpoints, the attempt number of an error, and the journal from which an incomplete turn is completed:
+requests and runs (what was asked, and the attempts to fulfil it), decisions (what the model answered),
+tool_calls (how it was carried out). Opening a database migrates it in one transaction: after a crash it has
+either the old schema or the new one.
 
-A checkpoint is a pointer, not a copy: version v of a transcript is every message up to its
-`last_msg_id`. Messages are never changed and only removed beyond the last checkpoint, so every version
-stays loadable, and a checkpoint costs the same at turn 1,000 as at turn 10. Plans are kept by their
-hash, for the same reason.
+A checkpoint is a pointer, not a copy: version v of a transcript is every message up to its `last_msg_id`.
+Messages are never modified and are removed only beyond the last checkpoint, so every version stays
+loadable, and a checkpoint costs the same at turn 1,000 as at turn 10. Plans are stored by their hash for
+the same reason.
 """
 
 V1 = """

@@ -1,4 +1,4 @@
-"""SessionStore on SQLite: each method that writes is one transaction, durable when it returns."""
+"""SessionStore on SQLite: each method that writes is one transaction, durable on return."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ class SqliteStore:
     # --- the session
 
     async def create_session(self, model: str, provider: str, scratchpad: str) -> None:
-        """Once; a session that is known keeps what it was created with."""
+        """Create the session once; an existing session keeps its original values."""
         known = await self._db.one("SELECT scratchpad FROM sessions WHERE id = ?", self._session)
-        if known and known[0] is None:  # from an older release, which had none
+        if known and known[0] is None:  # created by an older release without scratchpads
             await self._db.write(
                 "session.create", "UPDATE sessions SET scratchpad = ? WHERE id = ?", scratchpad, self._session
             )
@@ -80,7 +80,7 @@ class SqliteStore:
         return row[0] if row else None
 
     async def sessions(self) -> list[tuple[str, int]]:
-        """Every session of this database, and how many messages it has."""
+        """Every session of this database with its number of messages."""
         return [
             tuple(row)
             for row in await self._db.execute(
@@ -101,7 +101,7 @@ class SqliteStore:
         return Request(*row) if row else None
 
     async def start_run(self, run: Run, request: Request) -> None:
-        """The request and a run for it: both or neither. One that is known may begin anew."""
+        """Record the request and a run for it atomically. An existing request may start over."""
         with persisting("run.start"):
             async with self._db.transaction():
                 await self._db.execute(
@@ -146,7 +146,7 @@ class SqliteStore:
         return (Run(*row[:3]), row[3]) if row else None
 
     async def unfinished_requests(self) -> list[Request]:
-        """Accepted, not answered, and not given up."""
+        """Requests that were accepted, not answered, and not given up."""
         rows = await self._db.execute(
             "SELECT request_id, content, first_turn, answer FROM requests q"
             " WHERE session_id = ? AND answer IS NULL AND NOT EXISTS ("
@@ -160,7 +160,7 @@ class SqliteStore:
     # --- the conversation (G2)
 
     async def messages(self, up_to: int | None = None) -> list[StoredMessage]:
-        """All of them, or those up to an id."""
+        """All messages, or those up to an id."""
         rows = await self._db.execute(
             "SELECT id, turn, created_at, role, content, tool_args, tool_call_id, tool_name, is_error,"
             " reasoning FROM messages WHERE session_id = ? AND id <= ? ORDER BY id",
@@ -194,7 +194,7 @@ class SqliteStore:
         )
 
     async def roll_back_to(self, last_msg_id: int) -> None:
-        """Remove, for good, what was written after a checkpoint."""
+        """Permanently delete the messages written after a checkpoint."""
         await self._db.write(
             "messages.rollback",
             "DELETE FROM messages WHERE session_id = ? AND id > ?",
@@ -205,8 +205,8 @@ class SqliteStore:
     # --- checkpoints (G2)
 
     async def write_checkpoint(self, turn: int, plan: Plan | None, budget: Budget) -> int:
-        """The next version; cheap however long the transcript is."""
-        if plan is None:  # nothing else to write: the statement is a transaction of its own
+        """Write the next version. The cost does not depend on the length of the transcript."""
+        if plan is None:  # a single statement is its own transaction
             with persisting("checkpoint.write"):
                 return await self._insert_checkpoint(turn, None, budget)
         with persisting("checkpoint.write"):
@@ -259,7 +259,7 @@ class SqliteStore:
         return [row[0] for row in rows]
 
     async def load_version(self, version: int) -> Snapshot | None:
-        """Any version, exactly as it was; None if there is none of that number."""
+        """Load any version exactly as it was; None if that version does not exist."""
         found = await self._checkpoint("AND version = ?", version)
         if found is None:
             return None
@@ -281,7 +281,7 @@ class SqliteStore:
         return _MESSAGE.decode(row[0]) if row else None
 
     async def record_decision(self, turn: int, message: Message, usage: Usage) -> None:
-        """What the model said and what it cost: both or neither, so nothing is counted twice."""
+        """Record the model's decision and its cost atomically, so that no tokens are counted twice."""
         with persisting("decision.record"):
             async with self._db.transaction():
                 await self._db.execute(
@@ -336,11 +336,11 @@ class SqliteStore:
         return await self._call("call_id = ?", call_id)
 
     async def decided_call(self, key: str) -> RecordedCall | None:
-        """Done, or an open question to the user: neither is to be done again."""
+        """The call under this key that completed or is an open question; neither may run again."""
         return await self._call("idempotency_key = ? AND status IN ('completed', 'unknown')", key)
 
     async def open_questions(self) -> list[RecordedCall]:
-        """Calls of which nobody knows whether they were done."""
+        """Calls whose outcome is unknown."""
         return await self._calls("status = 'unknown'")
 
     async def _call(self, which: str, value: str) -> RecordedCall | None:
@@ -381,7 +381,7 @@ class SqliteStore:
         )
 
     async def record_reading(self, call: ToolCall, key: str, status: CallStatus, result: str) -> None:
-        """A call that only read: its result, so that what follows rests on the same facts."""
+        """Record the result of a call that only read, so that later turns rest on the same facts."""
         await self._db.write(
             "call.read",
             "INSERT OR REPLACE INTO tool_calls VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -398,7 +398,7 @@ class SqliteStore:
 
 
 def stored_to_message(row: Sequence[Any]) -> Message:
-    """The exact inverse of `add_message`; there is no such thing as a stored system message."""
+    """The exact inverse of `add_message`. System messages are never stored."""
     role, content, calls, call_id, tool, is_error, reasoning = row
     if role not in ("user", "assistant", "tool"):
         raise ValueError(f"expected a message of user, assistant or tool in the store, found {role!r}")

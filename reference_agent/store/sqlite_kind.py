@@ -14,7 +14,7 @@ DATABASE = "sessions.db"
 
 
 def kind_on(database: str, daemon: str, *, name: str, summary: str) -> StoreKind:
-    """A kind that keeps its sessions in this file of the state directory."""
+    """A kind that stores its sessions in this file of the state directory."""
 
     async def open_session(opening: Opening) -> SqliteStore:
         path = opening.location.directory / database
@@ -53,7 +53,7 @@ def kind_on(database: str, daemon: str, *, name: str, summary: str) -> StoreKind
 
 
 async def _opened(directory: Path, database: str, session: str) -> SqliteStore | None:
-    """None when nothing was ever stored here: looking must not make a database."""
+    """None if nothing was ever stored here: reading must not create a database."""
     path = directory / database
     return await SqliteStore.open(path, session, "agent", system_clock) if path.exists() else None
 

@@ -1,1 +1,1 @@
-"""The command line of the agent: chat, serve, sessions, and the settings they share."""
+"""The agent's command line: chat, serve, sessions, and the settings they share."""

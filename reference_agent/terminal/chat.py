@@ -1,20 +1,20 @@
-"""The chat: one session of the agent, a person in front of it, and whatever may go wrong told in a line.
+"""The chat: one session of the agent with a person at the terminal. Every error is reported in one line.
 
     Chat ── lines ──> Agent ──> Interruptible(provider) ──> NoteTaker | any OpenAI-compatible service
       ^                 │
-      └── Screen <──────┘  words as they come, tool calls and results as they are done
+      └── Screen <──────┘  text as it streams, tool calls and results when they are done
 
-Promises, cited as C1... from the tests:
+Guarantees, cited as C1... by the tests:
 
-C1  What was said before a crash is shown again after it, and what was asked is finished first.
-C2  A prompt that comes back means that the answer above it is durable; if it is not, a line says so.
-C3  Ctrl-C ends the wait for the model, and with it this request: it is on record as given up. A tool
-    that runs is not torn away from its work; a second Ctrl-C ends the process, as a kill would, which
-    loses nothing: the request is finished by the next resume.
-C4  Trouble is one line that says what and where. The chat goes on where it can.
+C1  After a crash the conversation so far is shown again, and an unfinished request is completed first.
+C2  When the prompt returns, the answer above it is durable; if it is not, a line says so.
+C3  Ctrl-C ends the wait for the model and gives up the request, which is recorded. A running tool is not
+    interrupted; a second Ctrl-C ends the process as a kill would, which loses nothing: the next resume
+    completes the request.
+C4  An error is one line that says what failed and where. The chat continues where it can.
 
-The loop is synchronous and enters asyncio once per request: in between, `input` waits as it does in any
-program, with its line editing, and Ctrl-C at the prompt means what it always means.
+The loop is synchronous and enters asyncio once per request. In between, `input` blocks as in any program,
+with its line editing, and Ctrl-C at the prompt has its usual meaning.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Chat:
                 self._obey(line)
 
     def end(self) -> None:
-        """What is not durable by now is not: this must not look like a success (C2)."""
+        """Close the session. Writes that are still not durable must not look like a success (C2)."""
         agent, self._agent = self._agent, None
         if agent is None:
             return
@@ -131,7 +131,7 @@ class Chat:
                 raise Problem(f"there is no command /{name}{' like this' if args else ''}; see /help")
 
     def _resume(self, session: str) -> None:
-        """The other session is opened before this one is closed: if it cannot be, we stay here."""
+        """Open the other session before closing this one: if opening fails, stay here."""
         checked_id(session)
         with explained(self._setup):
             todo = self._run(stored(self._setup, session)).unfinished
@@ -160,7 +160,7 @@ class Chat:
         self._ask(lambda watch: agent.say(text, request_id=random_id("request"), watch=watch))
 
     def _ask(self, ask: Callable[..., Coroutine[Any, Any, object]]) -> None:
-        """`ask` the agent, and show what comes."""
+        """Call `ask` and show the output as it arrives."""
         try:
             self._run(ask(self._screen.watch if self._setup.config.stream else None))
         except GaveUp as error:
@@ -215,7 +215,7 @@ class Chat:
             tell("[a tool is at work, and will be waited for; Ctrl-C again ends the program]")
 
     def _leave_at_once(self) -> NoReturn:
-        """As a kill would: what is durable stays, and the rest was never claimed."""
+        """Exit as a kill would: durable state stays, and nothing else was acknowledged."""
         complain(f"interrupted; to go on: {self._setup.line_to_resume(self._session)}")
         os._exit(INTERRUPTED)
 
@@ -225,7 +225,7 @@ def not_saved(waiting: int, error: str | None) -> str:
 
 
 async def _closed(agent: Agent) -> str | None:
-    """Close the agent; what could not be saved, if anything."""
+    """Close the agent. Return what could not be saved, if anything."""
     saved = await agent.catch_up()
     status = await agent.status()
     await agent.close()
@@ -236,10 +236,10 @@ async def _closed(agent: Agent) -> str | None:
 
 
 def run(options: Namespace) -> int:
-    """One command; the answer is the exit code."""
+    """Run one command and return the exit code."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         assert isinstance(stream, TextIOWrapper)
-        stream.reconfigure(errors="replace")  # bytes from anywhere
+        stream.reconfigure(errors="replace")  # input may contain arbitrary bytes
     commands = {"chat": _chat, "sessions": _sessions, "show": _show, "say": _say}
     try:
         with ExitStack() as stack:
@@ -253,7 +253,7 @@ def run(options: Namespace) -> int:
         return problem.code
     except BrokenPipeError:
         raise
-    except Exception as error:  # C4: a bug is told in a line too; the log has it all
+    except Exception as error:  # C4: a bug is one line too; the log has the details
         log.exception("chat.failed")
         complain(f"internal error: {type(error).__name__}: {error} (--log FILE has the details)")
         return FAILED
@@ -262,7 +262,7 @@ def run(options: Namespace) -> int:
 
 def _chat(setup: Setup, options: Namespace, runner: asyncio.Runner) -> None:
     if sys.stdin.isatty():
-        import_module("readline")  # line editing, for those who have a keyboard
+        import_module("readline")  # line editing, only useful with a keyboard
     chat = Chat(setup, runner)
     try:
         chat.begin(options.resume)
@@ -304,10 +304,10 @@ def _say(setup: Setup, options: Namespace, runner: asyncio.Runner) -> None:
         setup.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     else:
         runner.run(stored(setup, session))
-    # What the shell passed may be no text at all; the store takes nothing else.
+    # The shell may pass bytes that are not valid text, which the store would reject.
     text = options.text.encode(errors="surrogateescape").decode(errors="replace")
     request = options.request or random_id("request")
-    # Nobody waits at a prompt: Ctrl-C may as well kill. The same request again goes on from there.
+    # There is no prompt to return to, so Ctrl-C may kill. Repeating the same request resumes it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     answer, waiting = runner.run(_said(setup, session, text, request))
     tell(answer)

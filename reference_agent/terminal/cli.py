@@ -1,16 +1,16 @@
 """`reference-agent`: the durable agent in a terminal.
 
-    reference-agent chat                  a new session; its id and the line to resume it come first
-    reference-agent chat --resume ID      the conversation so far, then what a crash left undone
-    reference-agent sessions              which sessions there are
+    reference-agent chat                  a new session; prints its id and the line to resume it first
+    reference-agent chat --resume ID      the conversation so far, then what a crash left unfinished
+    reference-agent sessions              list the sessions
     reference-agent show ID               a conversation, without touching it
-    reference-agent say ID TEXT           one request, for scripts: the answer, and nothing else
-    reference-agent serve                 the HTTP API, on this machine only unless told otherwise
+    reference-agent say ID TEXT           one request, for scripts: prints the answer and nothing else
+    reference-agent serve                 the HTTP API, on this machine only unless configured otherwise
 
 Exit codes: 0 done; 1 it failed (one line on stderr says why); 2 wrong use; 130 interrupted.
 
-argparse, and nothing of the agent imported before a command is known: `--help` is a matter of
-milliseconds. Without a command it is `chat`: `reference-agent --resume ID` works as well.
+Uses argparse, and imports nothing of the agent before the command is known, so `--help` takes milliseconds.
+The default command is `chat`: `reference-agent --resume ID` works as well.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from reference_agent.store.registry import DEFAULT, STORES, UnknownName, name_in
 
 HELP = ("-h", "--help")
-INTERRUPTED = 130  # what a shell says of a process that Ctrl-C ended
+INTERRUPTED = 130  # the shell's exit code for a process ended by Ctrl-C
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,13 +35,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _obey(options)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # `reference-agent show ID | head`: nobody reads the rest
+    except BrokenPipeError:  # `reference-agent show ID | head`: the reader is gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
 
 def _obey(options: argparse.Namespace) -> int:
-    # Imported only now: `--help` pays for neither, and a chat does not pay for a server.
+    # Deferred imports: `--help` pays for neither, and a chat does not pay for a server.
     if options.command == "serve":
         from reference_agent.terminal import serve  # noqa: PLC0415
 
@@ -112,17 +112,17 @@ def _store(text: str) -> str:
 
 
 class _StoreNames:
-    """For --help, and read only then: it asks every installed package for its stores."""
+    """For --help, and evaluated only then: it reads the entry points of every installed package."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(STORES.names())
 
     def __contains__(self, _text: str) -> bool:
-        return True  # `_store` has looked
+        return True  # `_store` validates it
 
 
 def _place() -> argparse.ArgumentParser:
-    """Where things are: for every command."""
+    """Options for paths and stores, shared by every command."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--state", metavar="DIR", help="the state directory (.reference-agent)")
     parser.add_argument(
@@ -138,7 +138,7 @@ def _place() -> argparse.ArgumentParser:
 
 
 def _model() -> argparse.ArgumentParser:
-    """Whom it asks and how. There is no option for a key: a command line is no place for one."""
+    """Options for the model. There is no option for a key: a command line is no place for one."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument(
         "--url",

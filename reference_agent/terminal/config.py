@@ -1,17 +1,17 @@
-"""Config: every setting of the agent, with its default; and the JSON file that holds them.
+"""Config: every setting of the agent with its default, and the JSON file that holds them.
 
     {"max_retries": 5, "model": "small-1", "provider_url": "http://localhost:8000/v1"}
 
-Guarantees, cited as F1... from the tests:
+Guarantees, cited as F1... by the tests:
 
-F1  A key that the file lacks has its default: a file written by an older version loads as it is.
-F2  A key that this version does not know is reported in the log, kept, and saved again: a file that
-    a newer version wrote is not made poorer by an older one.
-F3  A value that makes no sense is refused, wherever it comes from, in one line that says where it
-    was (file, key), what was expected and what was there. A `Config` that exists makes sense.
-F4  `save` is all or nothing: after a crash or a full disk the file has the old settings or the new
-    ones, whole; and it has the new ones for good once `save` has returned.
-F5  No secret is a setting. The file names the environment variable that holds the provider's key.
+F1  A key missing from the file has its default: a file written by an older version loads unchanged.
+F2  An unknown key is reported in the log, kept, and saved again: an older version does not strip settings
+    from a file that a newer version wrote.
+F3  An invalid value is rejected, wherever it comes from, in one line that says where it was (file, key),
+    what was expected and what was found. An existing `Config` is always valid.
+F4  `save` is atomic: after a crash or a full disk the file has the old settings or the new ones, complete.
+    Once `save` has returned, the new ones are durable.
+F5  No setting is a secret. The file names the environment variable that holds the provider's key.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from reference_agent.store.durable import sync_directory
 
 log = get_logger(__name__)
 
-# `description` is what a refusal says was expected: a library's "Expected `int | null`" is not for
-# people, and for a choice it does not list what there is to choose from.
+# `description` is the "expected" part of an error message: a library's "Expected `int | null`" is not
+# readable for users, and for a choice it does not list the options.
 Text = Annotated[str, msgspec.Meta(description="a text")]
 MaybeText = Annotated[str | None, msgspec.Meta(description="a text, or null")]
 Flag = Annotated[bool, msgspec.Meta(description="true or false")]
@@ -60,51 +60,51 @@ LONGEST_VALUE_SHOWN = 60
 
 
 class BadConfig(ValueError):
-    """A setting, or a file of settings, that cannot be used; its text is one line for the user."""
+    """A setting or a settings file that cannot be used; the message is one line for the user."""
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """Names end in their unit. `null` in a limit means that there is none."""
+    """Names end in their unit. `null` as a limit means no limit."""
 
-    # Where it keeps its state.
+    # State.
     agent_id: Text = "agent"
     state_directory: Text = ".reference-agent"
 
-    # Whom it asks.
-    provider_url: MaybeText = None  # null: a model in this process, which takes notes
+    # Model.
+    provider_url: MaybeText = None  # null: an in-process model that takes notes
     provider_key_variable: Text = "OPENAI_API_KEY"  # the variable's name, never the key (F5)
     model: Text = "scripted"
     stream: Flag = True
     model_timeout_seconds: MaybeSeconds = 60.0
 
-    # When it asks again.
+    # Retries.
     max_retries: Count = 3  # further attempts after the first
     retry_base_delay_ms: Count = 500  # doubled after each attempt
-    retry_after_limit_seconds: MaybeSeconds = 60.0  # of what a server asks for by Retry-After
+    retry_after_limit_seconds: MaybeSeconds = 60.0  # cap on a server's Retry-After
 
-    # When it stops.
-    max_turns: Positive = 50  # of one request, in all lives together
-    budget_tokens: MaybePositive = None  # of one session, in and out
-    budget_usd: MaybeAmount = None  # of one session; needs the prices
+    # Limits.
+    max_turns: Positive = 50  # per request, across all restarts
+    budget_tokens: MaybePositive = None  # per session, input and output
+    budget_usd: MaybeAmount = None  # per session; needs the prices
     usd_per_million_input_tokens: Amount = 0.0
     usd_per_million_output_tokens: Amount = 0.0
     tool_timeout_seconds: MaybeSeconds = 120.0
     hook_timeout_seconds: MaybeSeconds = None
 
-    # When it writes a checkpoint. The two intervals count for "periodic": whichever ends first.
+    # Checkpoints. The two intervals apply to "periodic": whichever ends first.
     cadence: Cadence = "turn"
     checkpoint_every_turns: MaybePositive = 10
     checkpoint_every_seconds: MaybeSeconds = None
 
-    # What it tells.
+    # Logging.
     log_level: Level = "info"
-    log_secret_names: Names = ()  # in addition to those that the log knows
+    log_secret_names: Names = ()  # in addition to the built-in names
 
-    # What the file had besides (F2). Not a key itself.
+    # Unknown keys of the file (F2). Not a key itself.
     others: Others = {}
 
     def __post_init__(self) -> None:
-        """F3. Converts as well: JSON has lists for tuples, and may say 9 for 9.0."""
+        """Validates (F3) and converts: JSON has lists for tuples, and may write 9 for 9.0."""
         for key, kind in _KINDS.items():
             value = _checked(key, kind, getattr(self, key))
             msgspec.structs.force_setattr(self, key, value)
@@ -130,7 +130,7 @@ KEYS = frozenset(_KINDS) - {"others"}
 
 
 def load(path: Path) -> Config:
-    """The settings in a file. A file that is missing or makes no sense is a BadConfig."""
+    """Load the settings from a file. A missing or invalid file is a BadConfig."""
     content = _read(path)
     others = {key: value for key, value in content.items() if key not in KEYS}
     for key in others:
@@ -143,13 +143,14 @@ def load(path: Path) -> Config:
 
 
 def save(config: Config, path: Path, *, mark: str = "") -> None:
-    """All settings, also those that are at their default, so that one sees what there is (F4).
+    """Save all settings, including those at their default, so that the file shows what exists (F4).
 
-    `mark` is in the temporary file's name instead of the process's id, which no seed can decide.
-    Raises OSError when that is not certain; the file is then the old one or the new one, whole.
+    `mark` replaces the process's id in the temporary file's name, because no seed can determine the id.
+    Raises OSError if the save may have failed; the file then has either the old content or the new,
+    complete.
     """
     settings = {key: getattr(config, key) for key in Config.__struct_fields__ if key in KEYS}
-    everything = settings | config.others | settings  # in this order, and ours win
+    everything = settings | config.others | settings  # keeps the order of the settings; known keys win
     content = msgspec.json.format(msgspec.json.encode(everything), indent=2)
     with persisting("config.save"):
         _replace(path.resolve(), content + b"\n", mark)  # resolved: a link stays a link
@@ -175,7 +176,7 @@ def _checked(key: str, kind: Any, value: object) -> Any:
     except msgspec.ValidationError:
         pass
     else:
-        # NaN and infinity pass any lower bound, and JSON has neither: they would not come back.
+        # NaN and infinity pass any lower bound, but JSON has neither, so they would not load again.
         if not isinstance(converted, float) or math.isfinite(converted):
             return converted
     expected = kind.__metadata__[-1].description
@@ -183,7 +184,7 @@ def _checked(key: str, kind: Any, value: object) -> Any:
 
 
 def _shown(value: object) -> str:
-    """As JSON where it is JSON, on one line, and not longer than a line."""
+    """As JSON where possible, on one line, truncated to a readable length."""
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError):
@@ -196,8 +197,8 @@ def _similar(key: str) -> str | None:
 
 
 def _replace(path: Path, content: bytes, mark: str) -> None:
-    """Temp, fsync, rename, directory fsync. Without the first sync a power loss can leave the name
-    without its content, without the second it can bring the old file back."""
+    """Write a temporary file, fsync, rename, fsync the directory. Without the first sync a power failure
+    can leave the name without its content; without the second it can bring the old file back."""
     temp = path.with_name(f".{path.name}.{mark or os.getpid()}.tmp")  # two processes never share one
     try:
         _write_synced(temp, content, _mode(path))
@@ -217,7 +218,7 @@ def _write_synced(path: Path, content: bytes, mode: int) -> None:
 
 
 def _mode(path: Path) -> int:
-    """The permissions of the file that is replaced; a new one is its owner's alone."""
+    """The permissions of the replaced file; a new file is accessible only to its owner."""
     try:
         return stat.S_IMODE(path.stat().st_mode)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The model that needs no provider: has each message noted down, once, and can list the notes."""
+"""A model that needs no provider: it notes down each message once, and can list the notes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reference_agent.turn.tools import Args, Tool, Toolbox
 
 
 class NoteTaker:
-    """A model in this process. It has each message noted down, and confirms what came of it."""
+    """An in-process model. It has each message noted down and confirms the result."""
 
     name = "local"
     model = "note-taker"
@@ -42,7 +42,8 @@ class NoteTaker:
         if last.role == "tool":
             return Message("assistant", self._confirmation(last))
         wanted = self._wanted(last.content, tools)
-        # Random, as any real model's are: after a rollback, a counted id could be one of the past.
+        # Random, like the ids of a real model: after a rollback, a counted id could collide with an earlier
+        # one.
         return Message("assistant", "", (ToolCall(random_id("call"), *wanted),))
 
     def _wanted(self, text: str, tools: set[str]) -> tuple[str, dict[str, str]]:
@@ -62,7 +63,7 @@ class NoteTaker:
         return f"I have written that down ({result.content})."
 
 
-# For where there is somebody who can bring an answer later: a server's client, with a token.
+# For settings where an answer can arrive later: a server's client, with a token.
 ASK = Tool(
     name="ask",
     description="Ask a person, and wait for the answer.",
@@ -75,13 +76,13 @@ ASK = Tool(
 
 
 class Notes:
-    """`notes.txt` in the session's scratchpad: a line is an idempotency key, a tab, a text in JSON.
+    """`notes.txt` in the session's scratchpad: a line is an idempotency key, a tab, and a text in JSON.
 
-    A crash can leave one unfinished last line, which was never confirmed: it is cut off by the next
-    note, and counts for nothing until then.
+    A crash can leave one unfinished last line, which was never acknowledged. It is ignored, and the next
+    note cuts it off.
     """
 
-    directory = Path()  # known once the session is open; no tool runs before
+    directory = Path()  # set once the session is open; no tool runs before
 
     def tools(self, *more: Tool) -> Toolbox:
         text = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
@@ -92,7 +93,7 @@ class Notes:
             mutating=True,
             run=self.note,
             verify=self.verify,
-            key=lambda _args, call_id: call_id,  # twice is twice
+            key=lambda _args, call_id: call_id,  # two equal notes are two notes
         )
         nothing = {"type": "object", "properties": {}}
         notes = Tool(name="notes", description="List all notes.", parameters=nothing, run=self.listed)

@@ -1,4 +1,4 @@
-"""What the user of the chat sees: a conversation as lines, words as they come, one line per trouble."""
+"""The output of the chat: a conversation as lines, text as it streams, one line per error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reference_agent.turn.retry import Restarted
 from reference_agent.turn.tools import Args
 
 LONGEST_SHOWN = 2000  # characters of one message; a tool may return a megabyte
-# What a terminal would obey instead of showing it: escape sequences of a model stay text.
+# Characters a terminal would interpret instead of displaying: a model's escape sequences stay text.
 CONTROLS = {n: "\ufffd" for n in (*range(32), *range(127, 160)) if chr(n) not in "\n\t"}
 
 
@@ -23,7 +23,7 @@ def plain(text: str) -> str:
 
 
 def complain(text: str) -> None:
-    """One line on stderr, after what was said on stdout."""
+    """Write one line to stderr, after flushing stdout."""
     with suppress(OSError):
         sys.stdout.flush()
     line = " ".join(plain(text).split("\n"))
@@ -46,7 +46,7 @@ def shortened(text: str) -> str:
 
 
 def rendered(message: Message) -> Iterator[str]:
-    """A message as lines to read."""
+    """A message as lines to display."""
     if message.role == "tool":
         mark = "!" if message.is_error else "="
         yield f"    {mark} " + shortened(message.content).replace("\n", "\n      ")
@@ -59,20 +59,20 @@ def rendered(message: Message) -> Iterator[str]:
 
 
 class Screen:
-    """Shows a conversation as it grows: streamed words at once, everything else when it is there.
+    """Shows a conversation as it grows: streamed text at once, everything else when it is complete.
 
-    It is told of words (`watch`) and that something has happened (`hear`), and compares what it has
-    shown with the agent's conversation. Words that were streamed are not shown a second time.
+    It is notified of text (`watch`) and of changes (`hear`), and compares what it has shown with the
+    agent's conversation. Streamed text is not shown a second time.
     """
 
     def __init__(self) -> None:
         self._conversation: Sequence[Message] = ()
         self._shown = 0
         self._streamed = ""
-        self._from_user = False  # whether the user's own messages are shown: not what was just typed
+        self._from_user = False  # whether to show the user's own messages: not those just typed
 
     def follow(self, conversation: Sequence[Message]) -> None:
-        """Show another conversation, whole."""
+        """Show another conversation from its beginning."""
         self._conversation, self._shown = conversation, 0
         self.catch_up(from_user=True)
 

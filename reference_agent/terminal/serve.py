@@ -1,6 +1,6 @@
-"""`reference-agent serve`: the services wired together, behind the HTTP API.
+"""`reference-agent serve`: wires the services together behind the HTTP API.
 
-The boot sweep has finished before the socket listens: nobody is ever told the status of before.
+The boot sweep finishes before the socket listens, so no client ever sees a status from before the restart.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ async def _serve(options: Namespace, setup: Setup) -> None:
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """Ours, before any session is touched; nobody can connect yet."""
+    """Bind the socket before any session is touched; clients cannot connect yet."""
     found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Inherited by every connection: else each small answer waits 40 ms for an acknowledgement.
+        # Inherited by every connection: otherwise each small response waits 40 ms for an acknowledgement.
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         found.bind((host, port))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""From options to an open session: what the user chose, checked, and every trouble in one line."""
+"""From options to an open session: validates the user's choices and reports every error in one line."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TROUBLE = (SessionBusy, CorruptStore, NewerStore, WrongStore, DamagedLog, sqlite
 
 
 class Problem(Exception):
-    """One line for the user, and the exit code if nothing can go on."""
+    """One line for the user, and the exit code if the program cannot continue."""
 
     def __init__(self, text: str, code: int = FAILED) -> None:
         super().__init__(text)
@@ -51,10 +51,10 @@ class Problem(Exception):
 
 
 class Interruptible:
-    """A provider that can be told to stop (C3).
+    """A provider that can be stopped (C3).
 
-    Only the wait for the model is cancelled, from outside, and turned into a ModelError here: the agent
-    itself is never cancelled, because a write that is torn away in the middle may have happened or not.
+    Only the wait for the model is cancelled, from outside, and turned into a ModelError here. The agent
+    itself is never cancelled, because a write that is cancelled halfway may or may not have happened.
     """
 
     def __init__(self, provider: Provider) -> None:
@@ -69,7 +69,7 @@ class Interruptible:
         return self._stop.is_set()
 
     def stop(self) -> bool:
-        """Whether somebody was waiting for the model; if not, the next call will fail at once."""
+        """Whether a model call was in progress; if not, the next one fails at once."""
         self._stop.set()
         return self._waiting.cancel() if self._waiting else False
 
@@ -77,7 +77,7 @@ class Interruptible:
         self._stop.clear()
 
     async def sleep(self, seconds: float) -> None:
-        """Between two attempts. It ends early when stopped, and the next attempt then fails at once."""
+        """The delay between attempts. Stopping ends it early, and the next attempt then fails at once."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stop.wait(), seconds)
 
@@ -122,12 +122,12 @@ class Interruptible:
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """What the options and the settings come to."""
+    """The result of combining options and settings."""
 
     directory: Path
     config: settings.Config
     provider: Interruptible
-    store: str  # as it was given: a name, or a URL
+    store: str  # as given: a name, or a URL
     kind: StoreKind
     again: tuple[str, ...]  # the options that a line to resume needs
 
@@ -140,7 +140,7 @@ class Setup(msgspec.Struct, frozen=True):
 
 
 def agent_options(config: settings.Config) -> Options:
-    """What the settings mean to the agent."""
+    """Translate the settings into the agent's options."""
     every = (config.checkpoint_every_turns, config.checkpoint_every_seconds)
     return Options(
         agent_id=config.agent_id,
@@ -160,7 +160,7 @@ def set_up(options: Namespace) -> Setup:
     again = [("--state", options.state), ("--config", options.config), ("--store", options.store)]
     again += [(f"--{name}", getattr(options, name, None)) for name in ("url", "model", "cadence")]
     given = tuple(word for name, value in again if value for word in (name, value))
-    # Absolute, so that a line about trouble names a place that is the same for everybody.
+    # Absolute, so that an error message names an unambiguous path.
     directory, store = Path(state).absolute(), options.store or DEFAULT
     return Setup(directory, config, Interruptible(_provider(config)), store, _kind(store), given)
 
@@ -175,7 +175,7 @@ def _kind(store: str) -> StoreKind:
 
 
 def _config(options: Namespace) -> settings.Config:
-    """The settings of the file, and what the options put in their place."""
+    """The settings of the file, overridden by the options."""
     try:
         config = settings.load(Path(options.config)) if options.config else settings.Config()
         changes = {
@@ -202,7 +202,7 @@ def _provider(config: settings.Config) -> Provider:
     if config.model == settings.Config().model:
         raise Problem("--url needs --model: which model to ask for", WRONG_USE)
     try:
-        import_module("httpx2")  # which the provider imports when it is first asked
+        import_module("httpx2")  # the provider imports it on its first call
         http = import_module("reference_agent.providers.openai_http")
     except ImportError as error:
         raise Problem(f"--url needs a package that is not installed: {error.name}") from None
@@ -232,7 +232,7 @@ def log_to(stack: ExitStack, path: str | None, config: settings.Config) -> None:
 
 
 def _token_limit(config: settings.Config) -> int | None:
-    """Money is turned into tokens at the dearer price: it can end early, and never overspends."""
+    """Convert money to tokens at the higher price: this may stop early but never overspends."""
     limits = [config.budget_tokens] if config.budget_tokens is not None else []
     if config.budget_usd is not None:
         price = max(config.usd_per_million_input_tokens, config.usd_per_million_output_tokens)
@@ -241,7 +241,7 @@ def _token_limit(config: settings.Config) -> int | None:
 
 
 def checked_id(session: str) -> str:
-    """Before anything is looked for under this name."""
+    """Validate a session id before it is used in a path."""
     try:
         return checked_session(session)
     except BadSessionId as error:
@@ -249,7 +249,7 @@ def checked_id(session: str) -> str:
 
 
 async def stored(setup: Setup, session: str) -> Stored:
-    """A session as it lies there; a Problem if there is no such session."""
+    """A session as stored; a Problem if it does not exist."""
     found = await setup.kind.read_session(setup.location, session)
     if found is None:
         raise Problem(f"there is no session {session} in {setup.directory} (store {setup.store})")
@@ -265,7 +265,7 @@ async def open_session(
     results: Results = nothing_yet,
     held: HeldLog | None = None,
 ) -> Agent:
-    """The agent, recovered. If that fails no connection stays open: its thread would outlive us."""
+    """Open and recover the agent. On failure close all connections: their threads would outlive us."""
     opened: list[aiosqlite.Connection] = []
 
     def connect(*args: Any, **options: Any) -> aiosqlite.Connection:
@@ -300,7 +300,7 @@ async def open_session(
 
 @contextmanager
 def explained(setup: Setup) -> Iterator[None]:
-    """Trouble that is known, as a Problem (C4)."""
+    """Turn known errors into a Problem (C4)."""
     try:
         yield
     except BrokenPipeError:

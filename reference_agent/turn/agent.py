@@ -1,6 +1,6 @@
-"""The agent: takes requests, lets the model decide and the tools act, and survives being killed.
+"""The agent: accepts requests, lets the model decide and the tools act, and survives being killed.
 
-The turn, with what is durable after each step:
+One turn, and what is durable after each step:
 
     request accepted ─ user's message ─┐
     ┌──────────────────────────────────┘
@@ -9,10 +9,10 @@ The turn, with what is durable after each step:
     └──────────── more to do ───────────────────────────────────────────────────────────────────┤
                                                              answer recorded ─ acknowledged <───┘
 
-After a crash the messages beyond the last checkpoint are gone, and the same turns are gone through
-again: a decision that is in the journal is taken from there, a call that is in it is answered from
-there or settled, and only what is in neither is asked for or done (G3 to G5). A model that would decide
-differently the second time is not given the chance once anything may have come of the first.
+A crash discards the messages after the last checkpoint, and the agent replays those turns. It takes
+recorded decisions from the journal, answers or settles recorded calls from the journal, and asks the model
+or runs a tool only for what the journal does not contain (G3 to G5). Once a decision may have had effects,
+the model gets no chance to decide differently.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ log = get_logger(__name__)
 
 
 class GaveUp(Exception):
-    """A request that cannot be fulfilled: no budget, too many turns, no answer from the model."""
+    """The request cannot be fulfilled: budget spent, too many turns, or no answer from the model."""
 
 
 class Cancelled(GaveUp):
-    """A request that is not wanted any more."""
+    """The request was cancelled."""
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """`degraded`: what was done lately is not durable yet, and nothing of it is claimed."""
+    """`degraded`: recent work is not durable yet, and none of it has been acknowledged."""
 
     degraded: bool
     waiting: int
@@ -63,7 +63,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Agent:
-    """One session, open. Use `Agent.open`, then `say`; `close` when done."""
+    """One open session. Call `Agent.open`, then `say`, and `close` when done."""
 
     def __init__(
         self,
@@ -102,17 +102,17 @@ class Agent:
             runtime=runtime,
             options=options,
         )
-        self.parked: Run | None = None  # a run that waits for somebody outside
+        self.parked: Run | None = None  # a run that waits for a result from outside
         self.plan: Plan | None = None
         self._conversation: list[Message] = []
-        self._turns: list[int] = []  # of each message, never falling
+        self._turns: list[int] = []  # the turn of each message; never decreases
         self._budget = Budget(limit_tokens=options.limit_tokens)
         self._checkpointed = StoredCheckpoint(0, 0, 0, None, self._budget)
         self._checkpoint_time = runtime.clock()
-        # Requests that ended in this life, with their answer if any: the store may not know yet.
+        # Requests that ended in this process, with their answer if any: the store may lag behind.
         self._ended: dict[str, str | None] = {}
-        self._said_by_hooks: list[str] = []  # for the next call of the model, never persisted
-        # Requests that nobody wants any more, and why.
+        self._said_by_hooks: list[str] = []  # for the next model call, never persisted
+        # Cancelled requests, and the reason for each.
         self._cancelled: dict[str, str] = {
             event["request_id"]: event["reason"]
             for event in session.events.events
@@ -132,11 +132,11 @@ class Agent:
         options: Options | None = None,
         held: HeldLog | None = None,
     ) -> Agent:
-        """Open a session and recover it. Whoever has its lock and its log already hands over `held`."""
+        """Open a session and recover it. A caller that already holds its lock and log passes `held`."""
         options = options or Options()
-        async with AsyncExitStack() as opened:  # what was opened is closed if the rest cannot be
+        async with AsyncExitStack() as opened:  # closes what is already open if a later step fails
             found = await open_session(opened, location, session, runtime, options, held)
-            # Relative: who moves the state directory moves the scratchpads with it.
+            # A relative path, so that the state directory can be moved together with its scratchpads.
             await found.store.create_session(provider.model, provider.name, f"{session}.scratch")
             checkpoint = await Recovery(found.store, found.events, found.boot).recover()
             agent = cls(found, provider=provider, toolbox=toolbox, runtime=runtime, options=options)
@@ -162,7 +162,7 @@ class Agent:
             self.plan = await self._store.plan(checkpoint)
 
     async def catch_up(self) -> bool:
-        """Make durable what waits for the disk to work again; whether nothing waits any more."""
+        """Persist writes that wait for the disk to work again. Return whether none are left."""
         return await self._backlog.catch_up()
 
     async def close(self, *, catch_up: bool = True) -> None:
@@ -178,9 +178,9 @@ class Agent:
         return self._conversation
 
     async def scratchpad(self) -> Path:
-        """The session's own directory for notes, made when it is first asked for."""
+        """The session's own directory for notes, created on first use."""
         path = self._directory / (await self._store.scratchpad() or ".")
-        if not path.parent.exists():  # stored absolute, as it once was, and moved since
+        if not path.parent.exists():  # older releases stored an absolute path; the directory has moved
             path = self._directory / path.name
         path.mkdir(exist_ok=True)
         return path
@@ -197,15 +197,15 @@ class Agent:
     # --- requests
 
     async def say(self, content: str, *, request_id: str, watch: Watcher | None = None) -> str:
-        """Fulfil a request. Asking again with the same id continues it, or repeats its answer.
+        """Fulfil a request. A second call with the same id resumes the request or returns its answer again.
 
-        With `watch`, the model is asked for a stream, and its words are shown as they come.
+        With `watch`, the model is asked for a stream and its text is shown as it arrives.
         """
         answer = await self.recall(request_id)
         if answer is not None:
             return answer
         await self.resume(watch)
-        answer = await self.recall(request_id)  # it may have been among what was unfinished
+        answer = await self.recall(request_id)  # `resume` may just have fulfilled it
         if answer is not None:
             return answer
         known = await self._store.request(request_id)
@@ -215,28 +215,28 @@ class Agent:
         return await self._fulfil(request, watch)
 
     async def recall(self, request_id: str) -> str | None:
-        """The answer of a request that has one; Cancelled if nobody wants it any more."""
+        """Return the answer of a request that has one; raise Cancelled if the request was cancelled."""
         known = await self._store.request(request_id)
         answer = self._ended.get(request_id) or (known.answer if known else None)
-        # An answer that was already on its way when it was cancelled has been told.
+        # An answer that came before the cancellation has already been acknowledged.
         if answer is None and request_id in self._cancelled:
             raise Cancelled(self._cancelled[request_id])
         return answer
 
     async def resume(self, watch: Watcher | None = None) -> str | None:
-        """Fulfil what was accepted and not yet answered (G1); the last answer, if there was one."""
+        """Fulfil requests that were accepted but not answered (G1). Return the last answer, if any."""
         answer = None
         for request in await self.unfinished():
             answer = await self._fulfil(request, watch)
         return answer
 
     async def unfinished(self) -> list[Request]:
-        """Accepted, and neither answered nor given up."""
+        """Requests that were accepted and neither answered nor given up."""
         known = await self._store.unfinished_requests()
         return [request for request in known if request.request_id not in self._ended]
 
     def _can_go_on(self, request: Request) -> bool:
-        """Whether nobody else has said anything since it was given up."""
+        """Whether no other user message has been added since the request was given up."""
         asked = [m.content for m in self._said_in(request.first_turn) if m.role == "user"]
         return asked in ([], [request.content])
 
@@ -264,9 +264,9 @@ class Agent:
         return answer
 
     async def cancel(self, reason: str) -> None:
-        """What is unfinished ends with the turn it is in: nothing that was decided is left half done.
+        """End unfinished requests after their current turn, so that no decision is left half carried out.
 
-        Durable first: a crash in that turn must not bring the request back to life.
+        The cancellation is durable first: a crash in that turn must not revive the request.
         """
         for request in await self.unfinished():
             name = request.request_id
@@ -277,7 +277,7 @@ class Agent:
                 self._runner.cancelled = reason
 
     async def _start(self, request: Request) -> Run:
-        """A new run, or the one that waited."""
+        """Start a new run, or continue the parked one."""
         parked, self.parked = self.parked, None
         if parked and parked.request_id == request.request_id:
             return parked
@@ -303,13 +303,13 @@ class Agent:
         log.error(event, run_id=run.run_id, reason=reason)
         self._ended[run.request_id] = None
         if self._turns and self._turn_in_progress() > self._turns[-1] > self._checkpointed.turn:
-            # Nobody will go through its complete turns again: what they did must not be rolled back.
+            # No later run replays these complete turns, so their effects must not be rolled back.
             await self._checkpoint(self._turns[-1], complete=True)
         await self._backlog.write("run.end", lambda: self._store.end_run(run, "failed", reason))
         await self._log(event, run_id=run.run_id, reason=reason)
 
     async def _log(self, kind: str, *, then: tuple[str, dict[str, Any]] | None = None, **fields: Any) -> None:
-        """An event, after everything that it follows; `then` is claimed once it is durable."""
+        """Append an event after every earlier write; `then` is reported once the event is durable."""
 
         async def append() -> None:
             seq = self._events.append(kind, **fields)
@@ -321,9 +321,9 @@ class Agent:
     # --- turns
 
     async def _take_turns(self, request: Request, watch: Watcher | None) -> str:
-        if not self._said_in(request.first_turn):  # a continued request may have it already
+        if not self._said_in(request.first_turn):  # a resumed request may already have it
             await self._add(Message("user", request.content), request.first_turn)
-        # From the request's first turn, not from here: a crash gives nobody more turns.
+        # Counted from the request's first turn: a crash must not grant extra turns.
         too_many = request.first_turn + self._options.max_turns
         for turn in range(self._turn_in_progress(), too_many):
             answer = final_answer(self._conversation)
@@ -336,7 +336,7 @@ class Agent:
         return answer
 
     def _turn_in_progress(self) -> int:
-        """The turn of the last message, unless that turn is complete."""
+        """The turn of the last message, or the next one if that turn is complete."""
         open_turn = self._conversation[-1].role == "user" or unanswered(self._conversation)
         return self._turns[-1] if open_turn else self._turns[-1] + 1
 
@@ -357,7 +357,7 @@ class Agent:
         await self._fire(hooks.TurnEnd(turn))
 
     async def _fire(self, event: hooks.LoopEvent) -> None:
-        """Let the hooks decide: stop here, or say something to the model before its next answer."""
+        """Let the hooks decide: stop here, or add text to the next model call."""
         self._heed(await self._hooks.fire(event))
 
     def _heed(self, decision: hooks.LoopDecision) -> None:
@@ -367,7 +367,7 @@ class Agent:
             self._said_by_hooks.append(decision.text)
 
     async def _decide(self, turn: int, watch: Watcher | None) -> Message:
-        """From the journal if an earlier life has decided this turn already (G3)."""
+        """Taken from the journal if an earlier process already decided this turn (G3)."""
         known = await self._store.decision(turn)
         if known is not None:
             return known
@@ -393,7 +393,7 @@ class Agent:
         return message
 
     def _with_ids_of_its_own(self, message: Message) -> Message:
-        """Some servers count their calls from 0 in every answer; the journal knows calls by their id."""
+        """Some servers number their calls from 0 in every answer, but the journal identifies calls by id."""
         used = {call.id for said in self._conversation for call in said.calls}
         calls: list[ToolCall] = []
         for call in message.calls:
@@ -415,12 +415,12 @@ class Agent:
             await self._add(result, turn)
 
     async def _run_together(self, calls: Sequence[ToolCall]) -> list[Message]:
-        """Parallel calls of one turn; their results are said in the order of the calls."""
+        """Run the parallel calls of one turn. Their results keep the order of the calls."""
         if len(calls) == 1:
             return [await self._runner.run(calls[0])]
         running = (self._runner.run(call) for call in calls)
         results = await asyncio.gather(*running, return_exceptions=True)
-        for trouble in results:  # only now: one that has to wait must not leave the others running
+        for trouble in results:  # only now: a call that has to wait must not leave the others running
             if isinstance(trouble, BaseException):
                 raise trouble
         return [result for result in results if isinstance(result, Message)]
@@ -454,11 +454,11 @@ class Agent:
 
 
 async def _nothing() -> None:
-    """A place in the order of writes that writes nothing."""
+    """Reserve a place in the order of writes without writing anything."""
 
 
 def final_answer(conversation: Sequence[Message]) -> str | None:
-    """The answer, if the last thing said is one."""
+    """Return the answer if the last message is one."""
     if conversation and conversation[-1].role == "assistant" and not conversation[-1].calls:
         return conversation[-1].content
     return None

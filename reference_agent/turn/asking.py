@@ -1,6 +1,6 @@
-"""ModelCaller: asks the model for a decision, with retries, each failure on record before the next attempt.
+"""ModelCaller: asks the model for a decision and retries. Each failure is recorded before the next attempt.
 
-Counting goes on after a crash (K5): the attempts that earlier lives made are in the store.
+Attempt numbers continue after a crash (K5): the store records the attempts of earlier processes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ModelCaller:
         self._options = options
 
     async def ask(self, turn: int, conversation: list[Message], system: str, watch: Watcher | None) -> Answer:
-        """With `watch`, as a stream, whose words are shown as they come."""
+        """With `watch`, ask for a stream and show its text as it arrives."""
         made = [error.attempt for error in await self._store.errors(turn)]
         common: dict[str, Any] = {
             "turn": turn,
@@ -87,7 +87,7 @@ async def _watched(stream: Any, watch: Watcher) -> Answer:
 
 
 def next_attempt(made: list[int], max_retries: int) -> int:
-    """Where an earlier life stopped counting; from 0 again once it had given up."""
+    """Continue the count of an earlier process; start from 0 again if it had given up."""
     if not made or made[-1] >= max_retries:
         return 0
     return made[-1] + 1

@@ -1,5 +1,5 @@
-"""When a checkpoint is written (H5). What was decided and done is in the journal at any cadence: a
-checkpoint less often means more to go through again after a crash, never more to lose."""
+"""When to write a checkpoint (H5). Decisions and effects are in the journal at any cadence, so fewer
+checkpoints mean more turns to replay after a crash, never more data lost."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import msgspec
 
 
 class Cadence(msgspec.Struct, frozen=True):
-    """After each turn; also after each tool call; or after every N turns or T seconds, whichever
-    comes first. A request's last turn always gets one: its answer is claimed."""
+    """After each turn; also after each tool call; or after every N turns or T seconds, whichever comes
+    first. A request's last turn always gets a checkpoint, because its answer is acknowledged."""
 
     kind: Literal["turn", "call", "periodic"] = "turn"
     turns: int | None = None
@@ -21,7 +21,7 @@ class Cadence(msgspec.Struct, frozen=True):
         return self.kind == "call"
 
     def due(self, turns: int, seconds: float) -> bool:
-        """Given what has passed since the last checkpoint, this turn included."""
+        """Given the turns and seconds since the last checkpoint, including this turn."""
         if self.kind != "periodic":
             return True
         by_turns = self.turns is not None and turns >= self.turns

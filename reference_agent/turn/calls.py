@@ -1,12 +1,12 @@
-"""ToolRunner: runs what the model decided, each mutating call at most once and remembered (G4, G5).
+"""ToolRunner: carries out decisions. Each mutating call runs at most once and is recorded (G4, G5).
 
 (unknown) ──issue──> issued ──run──> finish ──> completed | failed
                         │
                         ├── crash, or the deadline passed: it may or may not have happened
                         │      repeatable: run again under the same key
                         │      verify:     ask; if it did not happen, run
-                        ├──    neither:    unknown: never tried again, the user is asked
-                        └── waits_for: issued until `results` has its result; `Waits` until then
+                        ├──    neither:    unknown: never retried, the user is asked
+                        └── waits_for: issued until `results` has its result; raises `Waits` until then
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ UNKNOWN_OUTCOME = (
 
 
 class Waits(Exception):
-    """A call whose result must come from outside: the run cannot go on without it."""
+    """The result of this call must come from outside; the run cannot continue without it."""
 
     def __init__(self, call: RecordedCall, tool: Tool) -> None:
         super().__init__(f"{call.tool} waits for {tool.waits_for}")
@@ -42,7 +42,7 @@ class Waits(Exception):
 
 
 class CallOutcome:
-    """What came of a call: what the model is told, and whether that is an error."""
+    """The outcome of a call: the text for the model, and whether it is an error."""
 
     def __init__(self, text: str, status: CallStatus) -> None:
         self.text = text
@@ -60,7 +60,7 @@ class ToolRunner:
         runtime: Runtime,
         deadline: float | None = None,
     ) -> None:
-        self.cancelled: str | None = None  # why nobody waits any more for results from outside
+        self.cancelled: str | None = None  # why the run no longer waits for results from outside
         self._results = runtime.results
         self._store = store
         self._backlog = backlog
@@ -69,11 +69,11 @@ class ToolRunner:
         self._session = session
         self._tell = runtime.tell
         self._deadline = deadline
-        self.heard: list[hooks.LoopDecision] = []  # what hooks said after a tool, for the agent
-        self._busy: dict[str, asyncio.Lock] = {}  # calls that are the same wait for each other
+        self.heard: list[hooks.LoopDecision] = []  # decisions of hooks after a tool, for the agent
+        self._busy: dict[str, asyncio.Lock] = {}  # serializes calls with the same key
 
     async def run(self, call: ToolCall) -> Message:
-        """The call's result as a message for the model; errors are results too."""
+        """Return the call's result as a message for the model. Errors are results too."""
         outcome = await self._outcome(call)
         return Message(
             "tool", outcome.text, call_id=call.id, tool=call.name, is_error=outcome.status != "completed"
@@ -83,7 +83,7 @@ class ToolRunner:
         tool = self._toolbox.find(call.name)
         known = await self._store.call(call.id)
         if known is not None and known.status != "issued":
-            if known.status == "unknown":  # the life that found out may have died before it said so
+            if known.status == "unknown":  # an earlier process may have died before reporting it
                 self._tell("surfaced", {"call": call.id, "tool": known.tool, "args": known.args})
             return CallOutcome(known.result or "", known.status)
         if known is not None:
@@ -96,7 +96,7 @@ class ToolRunner:
     async def _begin(self, tool: Tool, call: ToolCall) -> CallOutcome:
         decision = await self._hooks.fire(hooks.PreToolUse(call.name, call.args, call.id))
         if isinstance(decision, hooks.Deny):
-            # On record, so that a hook that changes its mind after a crash does not change history.
+            # Recorded, so that a hook that decides differently after a crash cannot change history.
             outcome = CallOutcome(f"error: denied: {decision.reason}", "failed")
             return await self._remember(call, "denied", outcome)
         if isinstance(decision, hooks.ModifyArgs):
@@ -118,7 +118,7 @@ class ToolRunner:
         return await self._remember(call, key, outcome)
 
     async def _remember(self, call: ToolCall, key: str, outcome: CallOutcome) -> CallOutcome:
-        """What came of a call that changed nothing: what follows shall rest on the same facts."""
+        """Record the outcome of a call without effects, so that later turns rest on the same facts."""
         await self._backlog.write(
             "call.read", lambda: self._store.record_reading(call, key, outcome.status, outcome.text)
         )
@@ -128,7 +128,7 @@ class ToolRunner:
         done: RecordedCall | None = None
 
         async def issue() -> None:
-            # Asked for only now that the journal has caught up: an equal call may be in what waited.
+            # Queried only after the backlog has caught up: an identical call may have been waiting in it.
             nonlocal done
             done = await self._store.decided_call(key)
             if done is None:
@@ -139,19 +139,19 @@ class ToolRunner:
         except NotDurable as error:
             log.warning("tool.refused", tool=call.name, error=str(error))
             return CallOutcome(f"error: not run: {error}", "failed")
-        if done is not None:  # word for word what it said then
+        if done is not None:  # the recorded result, verbatim
             return CallOutcome(done.result or "", done.status)
         if tool.waits_for is not None:
             return await self._settle(tool, RecordedCall(call.id, call.name, call.args, key, "issued", None))
         outcome = await self._attempt(tool, call.args, key)
-        if outcome is None:  # it ran out of time, and may have happened all the same
+        if outcome is None:  # it timed out, and may have happened all the same
             return await self._settle(tool, RecordedCall(call.id, call.name, call.args, key, "issued", None))
         return await self._finish(call, outcome)
 
     async def _settle(self, tool: Tool | None, known: RecordedCall) -> CallOutcome:
-        """It was issued, and nobody knows what came of it."""
+        """Settle a call that was issued but has no known outcome."""
         call = ToolCall(known.call_id, known.tool, known.args)
-        if tool is None:  # it is gone since: only the user can find out
+        if tool is None:  # the tool no longer exists: only the user can find out
             outcome = CallOutcome(UNKNOWN_OUTCOME, "unknown")
         elif tool.waits_for is not None:
             outcome = self._brought(tool, known)
@@ -174,7 +174,7 @@ class ToolRunner:
     async def _verified(self, tool: Tool, verify: Verify, known: RecordedCall) -> CallOutcome:
         try:
             happened = await asyncio.wait_for(verify(known.args, known.key), self._limit(tool))
-        except Exception as error:  # noqa: BLE001 - whoever cannot tell does not know
+        except Exception as error:  # noqa: BLE001 - a failed verification leaves the outcome unknown
             log.warning("tool.unverified", tool=tool.name, error=f"{type(error).__name__}: {error}")
             return self._nobody_knows(tool)
         if happened is not None:
@@ -205,7 +205,7 @@ class ToolRunner:
         return outcome
 
     async def _attempt(self, tool: Tool, args: dict[str, Any], key: str) -> CallOutcome | None:
-        """None when the deadline passed: the tool may have done it or not."""
+        """Return None when the deadline passed: the tool may or may not have taken effect."""
         try:
             return CallOutcome(await self._in_time(tool, tool.run(args, key)), "completed")
         except TimeoutError:

@@ -1,42 +1,43 @@
-"""Hooks: the user's own code at seven moments of the agent's loop, and what it may decide there.
+"""Hooks: user code that runs at seven points of the agent's loop, and what it may decide there.
 
 | event              | when                                     | answered with                      |
 |--------------------|------------------------------------------|------------------------------------|
 | AgentStart         | before the first turn of a request       | (1)                                |
 | TurnStart, TurnEnd | around each turn                         | (1)                                |
 | PreToolUse         | before a tool runs                       | Deny, ModifyArgs, Allow            |
-| PostToolUse        | after a tool has answered                | (1)                                |
-| PostToolUseFailure | after it has raised or ran out of time   | (1)                                |
+| PostToolUse        | after a tool has returned                | (1)                                |
+| PostToolUseFailure | after it has raised or timed out         | (1)                                |
 | AgentStop          | after the answer                         | (1)                                |
 
-(1) Stop, SystemMessage, AppendContext, Continue. What each does: see its class.
+(1) Stop, SystemMessage, AppendContext, Continue. Each class documents its effect.
 
     hooks = HookRegistry()
     hooks.register([PreToolUse], no_large_payments, tool="pay|refund")
     match await hooks.fire(PreToolUse("pay", {"sum": 5}, "call_1")): ...
 
-Guarantees, cited as E1... from the tests:
+Guarantees, cited as E1... by the tests:
 
-E1  Handlers are called one after the other, in the order of registration, each once per event that
-    it matches: also after a Deny or a Stop, so that one who only watches sees everything.
-E2  The strongest decision counts: Deny > ModifyArgs > Allow before a tool, elsewhere
-    Stop > SystemMessage > AppendContext > Continue. No answer (None) is the weakest of them.
-E3  Of several that are equally strong, texts are joined in the order of registration, a line each.
-    Several ModifyArgs form a chain: each later handler sees the arguments that the earlier one
-    made, and the last one's arguments count.
-E4  A handler that raises, overruns the time limit, or gives an answer that makes no sense for the
-    event is logged as a warning and counts as if it had not answered.
-E5  A handler decides by its answer alone: it gets a copy of the arguments, to do with as it likes.
-    Arguments that it answers are taken as the plain JSON values that a store will give back.
-E6  A tool's name is matched by a regular expression as a whole: "pay" is not "repay". A registration
-    that could never match, or whose expression is none, is refused when it is made.
+E1  Handlers run sequentially in registration order, each once per matching event. They also run after a
+    Deny or a Stop, so that a handler that only observes sees every event.
+E2  The strongest decision wins: Deny > ModifyArgs > Allow before a tool, elsewhere Stop > SystemMessage >
+    AppendContext > Continue. No answer (None) is the weakest.
+E3  Texts of equally strong decisions are joined in registration order, one per line. Several ModifyArgs
+    form a chain: each handler sees the arguments returned by the one before it, and the last one's
+    arguments win.
+E4  A handler that raises, exceeds the time limit, or returns a decision that is invalid for the event is
+    logged as a warning and treated as if it had not answered.
+E5  A handler decides only through its return value: it gets a copy of the arguments and may modify it
+    freely. Arguments that it returns are converted to the plain JSON values that a store will read back.
+E6  The tool pattern is a regular expression that must match the whole name: "pay" does not match "repay". A
+    registration that can never match, or whose expression is invalid, is rejected immediately.
 
-What it cannot do: cut off a handler that blocks the thread (a plain function that hangs) or one that
-catches its own cancellation. SystemExit and KeyboardInterrupt pass through: they mean the process.
+Limits: the registry cannot interrupt a handler that blocks the thread (a plain function that hangs) or one
+that suppresses its own cancellation. SystemExit and KeyboardInterrupt propagate, because they concern the
+process.
 
-A hook is no part of the durable state. After a crash an event may be fired again, and a handler may
-answer differently: what a PreToolUse led to must be durable before the tool runs, and then be
-carried on without asking again.
+Hooks are not part of the durable state. After a crash an event may fire again, and a handler may answer
+differently. The outcome of a PreToolUse must therefore be durable before the tool runs, and must be
+honoured afterwards without firing the hook again.
 """
 
 from __future__ import annotations
@@ -95,41 +96,41 @@ class AgentStop(msgspec.Struct, frozen=True, tag=True):
 
 
 class Deny(msgspec.Struct, frozen=True, tag=True):
-    """The tool is not run; the model gets the reason as its result."""
+    """Do not run the tool; give the model the reason as its result."""
 
     reason: str
 
 
 class ModifyArgs(msgspec.Struct, frozen=True, tag=True):
-    """The tool is run with these arguments instead."""
+    """Run the tool with these arguments instead."""
 
     args: Args
 
 
 class Allow(msgspec.Struct, frozen=True, tag=True):
-    """The tool is run."""
+    """Run the tool."""
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):
-    """The agent ends the request here."""
+    """End the request here."""
 
     reason: str
 
 
 class SystemMessage(msgspec.Struct, frozen=True, tag=True):
-    """The model is told this in the system's name, once; never persisted, as no system prompt is."""
+    """Add this text to the next model call as a system message. It is never persisted."""
 
     text: str
 
 
 class AppendContext(msgspec.Struct, frozen=True, tag=True):
-    """The model is shown this beside the conversation."""
+    """Show this text to the model beside the conversation."""
 
     text: str
 
 
 class Continue(msgspec.Struct, frozen=True, tag=True):
-    """Nothing changes."""
+    """Change nothing."""
 
 
 ToolEvent: TypeAlias = PreToolUse | PostToolUse | PostToolUseFailure
@@ -147,13 +148,13 @@ TimeLimit: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
 EVENTS: tuple[Kind, ...] = get_args(Event)
 ABOUT_TOOLS: tuple[Kind, ...] = get_args(ToolEvent)
 
-# The kinds of decision from the strongest to the weakest (E2): the order of the types above.
+# Decision types from strongest to weakest (E2): the order of the unions above.
 BEFORE_A_TOOL: tuple[type[Decision], ...] = get_args(ToolDecision)
 ELSEWHERE: tuple[type[Decision], ...] = get_args(LoopDecision)
 
 
 class BadHook(ValueError):
-    """A registration that makes no sense; its text says why."""
+    """An invalid registration; the message says why."""
 
 
 class Hook(msgspec.Struct, frozen=True):
@@ -174,14 +175,14 @@ class Hook(msgspec.Struct, frozen=True):
 
 
 class HookRegistry:
-    """`time_limit` makes the limit of one call: `lambda: asyncio.timeout(5)`, or a test's own."""
+    """`time_limit` creates the limit for one call: `lambda: asyncio.timeout(5)`, or a test's own."""
 
     def __init__(self, *, time_limit: TimeLimit = nullcontext) -> None:
         self._hooks: list[Hook] = []
         self._time_limit = time_limit
 
     def register(self, kinds: Kind | Iterable[Kind], handler: Handler, *, tool: str | None = None) -> None:
-        """Have the handler called for these kinds of event; `tool`: only where its name matches."""
+        """Call the handler for these kinds of event. With `tool`, only for tools whose name matches."""
         wanted = (kinds,) if isinstance(kinds, type) else tuple(kinds)
         _check_kinds(wanted, tool)
         if not callable(handler):
@@ -193,7 +194,7 @@ class HookRegistry:
     @overload
     async def fire(self, event: LoopEvent) -> LoopDecision: ...
     async def fire(self, event: Event) -> Decision:
-        """Ask everyone whom it concerns; never raises for what a handler does (E4)."""
+        """Call every matching handler. Errors in a handler never propagate (E4)."""
         answers: list[Decision] = []
         for hook in self._hooks:
             if hook.matches(event):
@@ -213,18 +214,18 @@ class HookRegistry:
         except asyncio.CancelledError as error:
             if _is_being_cancelled():
                 raise
-            _skip(hook, event, error)  # the handler's own: something it waited for was cancelled
-        except Exception as error:  # noqa: BLE001 - E4: whatever it is, it is not the agent's
+            _skip(hook, event, error)  # raised inside the handler: something it awaited was cancelled
+        except Exception as error:  # noqa: BLE001 - E4: a handler's error must not fail the agent
             _skip(hook, event, error)
         return None
 
 
 class Senseless(Exception):
-    """An answer that the event has no use for."""
+    """The decision is not valid for this event."""
 
 
 def strongest(event: Event, answers: Sequence[Decision]) -> Decision:
-    """E2 and E3, over answers that make sense for the event, in the order of registration."""
+    """Apply E2 and E3 to valid decisions, given in registration order."""
     for kind in _meant_for(event) if answers else ():
         equals = [answer for answer in answers if isinstance(answer, kind)]
         if equals:
@@ -237,7 +238,7 @@ def _together(equals: Sequence[Decision]) -> Decision:
     if isinstance(last, Deny | Stop | SystemMessage | AppendContext):
         texts = [msgspec.structs.astuple(each)[0] for each in equals]
         return type(last)("\n".join(texts))
-    return last  # the last ModifyArgs has seen the others
+    return last  # the last ModifyArgs already saw the earlier ones
 
 
 def _as_changed_by(hook: Hook, answer: Answer, event: Event) -> Event:
@@ -252,14 +253,14 @@ def _meant_for(event: Event) -> tuple[type[Decision], ...]:
 
 
 def _sensible(event: Event, answer: object) -> Answer:
-    """The answer as plain data of the declared types: nothing checked it when it was made."""
+    """Convert the answer to plain data of the declared types: nothing validated it on construction."""
     if answer is None:
         return None
     if not isinstance(answer, _meant_for(event)):
         names = ", ".join(kind.__name__ for kind in _meant_for(event))
         raise Senseless(f"expected {names} or None, found {answer!r}")
     if isinstance(answer, ModifyArgs):
-        # Through JSON (E5): a key made of these arguments must be the same after a restart.
+        # Through JSON (E5): a key derived from these arguments must be the same after a restart.
         answer = ModifyArgs(json.loads(json.dumps(answer.args, allow_nan=False)))
     return msgspec.convert(msgspec.structs.asdict(answer), type(answer))
 

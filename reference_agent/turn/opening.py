@@ -1,4 +1,4 @@
-"""What is open of a session while an agent works on it: its lock, its log and its store, in this order."""
+"""The open parts of a session while an agent works on it: its lock, its log and its store, in this order."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from reference_agent.turn.runtime import Runtime
 
 
 class HeldLog(msgspec.Struct, frozen=True):
-    """The log of a session whose lock somebody else has, who keeps both; and the boot of that one."""
+    """The log of a session whose lock the caller holds and keeps, and the caller's boot."""
 
     events: EventLog
     boot: str
 
 
 class OpenSession(msgspec.Struct, frozen=True, kw_only=True):
-    """What is open of a session. Without a lock, lock and log belong to somebody else."""
+    """An open session. If `lock` is None, the lock and the log belong to the caller."""
 
     directory: Path
     name: str
@@ -42,7 +42,7 @@ async def open_session(
     options: Options,
     held: HeldLog | None,
 ) -> OpenSession:
-    """`opened` closes it all again. Whoever has its lock and its log already hands over `held`."""
+    """`opened` closes everything again. A caller that already holds the lock and log passes `held`."""
     checked_session(session)
     lock = None
     if held is None:

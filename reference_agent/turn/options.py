@@ -1,4 +1,4 @@
-"""Options: what whoever opens an agent may choose."""
+"""Options: what the caller may choose when opening an agent."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     agent_id: str = "agent"
     system: str = "You are a careful assistant."
     cadence: Cadence = Cadence()
-    max_turns: int = 50  # of one request, in all lives together
+    max_turns: int = 50  # per request, across all restarts
     limit_tokens: int | None = None
     max_retries: int = MAX_RETRIES
     retry_base_delay_ms: float = BASE_DELAY_MS
-    retry_after_limit: float | None = RETRY_AFTER_LIMIT  # seconds; None: as long as a server asks
+    retry_after_limit: float | None = RETRY_AFTER_LIMIT  # seconds; None: as long as the server asks for
     tool_deadline: float | None = None
 
     @property

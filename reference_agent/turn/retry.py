@@ -1,21 +1,22 @@
-"""Asking the model again, with patience, and with every failure on record.
+"""Retries of model calls, with backoff. Every failure is recorded.
 
     attempt 0 ──fails──> on_failure(.., 0) ── sleep base ──> attempt 1 ──fails──> on_failure(.., 1) ── ...
         │                                                        │
-      answer                                                   answer       ... attempt max_retries, and
-                                                                            its error is the caller's
+      answer                                                   answer       ... attempt max_retries, whose
+                                                                            error propagates to the caller
 
-R1  Attempts are numbered 0 to `max_retries`; after attempt n the wait is base * 2^n, or what the
-    server asked for if that is longer, up to `retry_after_limit`: nobody waits until tomorrow.
-R2  `on_failure` has returned before the wait begins, for every attempt that failed, also the last
-    and also one that is not worth repeating: what it writes survives a crash during the wait. If it
-    raises, that is the outcome: an attempt that cannot be recorded is not repeated.
-R3  Only a ModelError that says so is retried. Anything else passes through, unrecorded: it is a
-    bug, or the end of the process.
-R4  Counting goes on after a crash: with `first_attempt` = the number of attempts on record, no more
-    than 1 + `max_retries` calls are made in all lives together, and no number is used twice.
-R5  A stream that failed is repeated as a whole. If some of it was shown already, `Restarted()`
-    comes before anything else is, so that nobody reads the beginning twice.
+R1  Attempts are numbered 0 to `max_retries`. The delay after attempt n is base * 2^n, or the delay the
+    server asked for if that is longer, capped at `retry_after_limit` so that a server cannot stall the
+    agent for hours.
+R2  `on_failure` returns before the delay begins. It is called for every failed attempt, including the last
+    one and including errors that are not retried, so its record survives a crash during the delay. If it
+    raises, that exception is the outcome: an attempt that cannot be recorded is not retried.
+R3  Only a ModelError marked as retryable is retried. Any other exception propagates unrecorded: it is a
+    bug, or the process is ending.
+R4  Attempt numbers continue after a crash: with `first_attempt` = the number of recorded attempts, at most
+    1 + `max_retries` calls are made across all restarts, and no number is used twice.
+R5  A failed stream restarts from the beginning. If part of it was already shown, `Restarted()` precedes the
+    new output, so that the beginning is not displayed twice.
 """
 
 from __future__ import annotations
@@ -46,15 +47,15 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 
     max_retries: int = MAX_RETRIES
     base_delay_ms: float = BASE_DELAY_MS
-    retry_after_limit: float | None = RETRY_AFTER_LIMIT  # None: as long as a server asks
+    retry_after_limit: float | None = RETRY_AFTER_LIMIT  # None: as long as the server asks for
 
 
 class Restarted(msgspec.Struct, frozen=True):
-    """What the stream has said so far is void: it begins again."""
+    """Discard what the stream has yielded so far: it restarts from the beginning."""
 
 
 class RetriesExhausted(ModelError):
-    """Earlier lives have made every attempt there was; what they met is in their records."""
+    """Earlier processes used up all attempts; their errors are in the store."""
 
 
 async def call_with_retry(
@@ -67,13 +68,13 @@ async def call_with_retry(
     first_attempt: int = 0,
     sleep: Sleep = asyncio.sleep,
 ) -> T:
-    """What `call` returns, asked as often as it takes and is allowed: see R1 to R4."""
+    """Return the result of `call`, retrying as R1 to R4 allow."""
     plan = _Plan(turn, context, policy or RetryPolicy(), first_attempt)
     retrying = plan.attempts(sleep)
     failed: Exception | None = None
     try:
-        return await call()  # nearly always all there is to it: no need for more machinery
-    except Exception as error:  # noqa: BLE001 - it is the outcome of the first attempt below
+        return await call()  # the common case: skip the retry machinery
+    except Exception as error:  # noqa: BLE001 - raised again below as the first attempt's outcome
         failed = error
     async for attempt in retrying:
         with attempt:
@@ -95,7 +96,7 @@ async def stream_with_retry(
     first_attempt: int = 0,
     sleep: Sleep = asyncio.sleep,
 ) -> AsyncGenerator[Streamed | Restarted, None]:
-    """What `call` streams, and `Restarted()` where it had to begin again: see R1 to R5."""
+    """Yield what `call` streams, and `Restarted()` wherever it restarts: see R1 to R5."""
     plan = _Plan(turn, context, policy or RetryPolicy(), first_attempt)
     shown = False
     async for attempt in plan.attempts(sleep):
@@ -110,7 +111,7 @@ async def stream_with_retry(
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """Which attempts may be made, and how they are numbered: tenacity counts from 1 in each life."""
+    """The permitted attempts and their numbers: tenacity counts from 1 in each process."""
 
     turn: int
     context: str
@@ -159,7 +160,7 @@ def _is_worth_repeating(error: BaseException) -> bool:
 
 @asynccontextmanager
 async def _open(call: Callable[[], AsyncIterator[Streamed]]) -> AsyncIterator[AsyncIterator[Streamed]]:
-    """A stream is closed here and now, not when it is collected: it may hold a connection."""
+    """Close the stream here rather than at garbage collection: it may hold a connection."""
     stream = call()
     try:
         yield stream

@@ -1,5 +1,5 @@
-"""Runtime: what the process around the agent provides. Ids and time are among it, so that one seed can
-decide them."""
+"""Runtime: what the surrounding process provides to the agent, including ids and time, so that one seed
+can determine them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import msgspec
 from reference_agent.ids import Clock, NewId, Sleep, system_clock
 from reference_agent.turn.hooks import HookRegistry
 
-Listener = Callable[[str, dict[str, Any]], None]  # (name, facts) of what has become durable
-Results = Callable[[str], str | None]  # call id -> what somebody outside has brought for it
+Listener = Callable[[str, dict[str, Any]], None]  # (name, facts) of a change that is now durable
+Results = Callable[[str], str | None]  # call id -> its result from outside, if it has arrived
 
 
 def nobody(_name: str, _facts: dict[str, Any]) -> None:
-    """The listener when nobody listens."""
+    """A listener that ignores every event."""
 
 
 def nothing_yet(_call_id: str) -> str | None:
-    """Results from outside, when there is nobody to bring any."""
+    """The default when no results come from outside."""
     return None
 
 

@@ -1,1 +1,1 @@
-"""Workloads: what the targets are made to do while they are being crashed."""
+"""Workloads: what the targets do while they are being crashed."""

@@ -1,4 +1,4 @@
-"""What an adapter is put through: the scenario of a store, and that of an agent."""
+"""The scenarios that test an adapter: one for stores, one for agents."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def store(adapter: Adapter) -> Scenario:
     )
 
 
-# What the scripted model decides, turn by turn.
+# The scripted model's decisions, turn by turn.
 SCRIPT = (
     {"tool": "pay", "args": {"invoice": "A-17", "cents": 4200}},
     {"tool": "mail", "args": {"to": "alice", "text": "A-17 is paid"}},
@@ -41,7 +41,7 @@ MEANT = (
 
 
 def agent(adapter: Adapter) -> Scenario:
-    """Three turns with an effect each, then an answer. Payments recognise keys, mail does not."""
+    """Three turns with one effect each, then an answer. Payments recognise keys, mail does not."""
     return Scenario(
         name=f"target:{adapter.name}",
         summary=adapter.summary,

@@ -1,16 +1,16 @@
-"""What makes an asyncio program repeatable: SQLite in the loop's own thread, and a virtual clock.
+"""Makes an asyncio program repeatable: SQLite in the loop's own thread, and a virtual clock.
 
-aiosqlite hands each call to a thread through a queue. When it answers depends on the machine's mood,
-and a call costs two switches between threads, which is most of what it costs. Here the call is made at
-once. The agent's code does not change, nor what reaches the disk; what is lost is that the loop goes on
-while SQLite works, which a crash test does not need.
+aiosqlite passes each call to a thread through a queue. The time until it returns depends on the machine,
+and each call needs two thread switches, which are most of its cost. Here the call runs immediately. Neither
+the agent's code nor what reaches the disk changes. The loop no longer runs while SQLite works, but a crash
+test does not need that.
 
-The virtual loop never waits: when nothing is ready, its clock jumps to the next timer. A tool that
-hangs until its deadline, and a retry that waits for a minute, take no time at all.
+The virtual loop never waits: when nothing is ready, its clock jumps to the next timer. A tool that hangs
+until its deadline, or a retry after a minute, takes no real time.
 
-What is repeatable is also always the same, while a real program meets many orders. Two things can be
-drawn from a seed, then: in which order tasks go on that are ready at once, and how long a statement
-takes on its way to the thread and back, which is when other tasks overtake it.
+A deterministic run explores only one interleaving, while a real program encounters many. Two things can
+therefore be drawn from a seed: the order of tasks that are ready at the same time, and the latency of a
+statement to the thread and back, during which other tasks overtake it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from typing import Any
 
 import aiosqlite
 
-OFTEN, LONGEST = (0.3, 0.02)  # how often a statement keeps its caller waiting, and for how many seconds
-# What asyncio schedules to let a task go on, in C; a test says so if a release renames it.
+OFTEN, LONGEST = (0.3, 0.02)  # how often a statement delays its caller, and by how many seconds at most
+# The C callbacks with which asyncio schedules a task's next step; a test fails if a release renames them.
 STEP, WAKEUPS = "TaskStepMethWrapper", ("task_wakeup", "TaskWakeupMethWrapper")
 
 
 class _AtOnce:
-    """In the place of the queue. The future is done before anybody waits for it."""
+    """Replaces the queue. The future is done before anything awaits it."""
 
     @staticmethod
     def put_nowait(item: tuple[asyncio.Future[Any] | None, Callable[[], Any]]) -> None:
@@ -67,7 +67,7 @@ def connect(database: Any, **options: Any) -> aiosqlite.Connection:
     connection._thread = _NoThread()
 
     async def execute_fetchall(statement: str, args: Sequence[Any] = ()) -> list[Any]:
-        """What nearly every statement goes through: a future for each would cost as much as SQLite."""
+        """Nearly every statement goes through this: a future for each would cost as much as SQLite."""
         rows: list[Any] = connection._conn.execute(statement, args).fetchall()
         return rows
 
@@ -77,7 +77,7 @@ def connect(database: Any, **options: Any) -> aiosqlite.Connection:
 
 
 def connecting(delays: random.Random) -> Callable[..., aiosqlite.Connection]:
-    """`connect`, for statements that take (virtual) time: as long as a thread might."""
+    """Like `connect`, but statements take (virtual) time, as with a thread."""
 
     async def pass_time() -> None:
         if delays.random() < OFTEN:
@@ -100,12 +100,12 @@ def connecting(delays: random.Random) -> Callable[..., aiosqlite.Connection]:
     return connect_slowly
 
 
-RealLoop: Any = asyncio.SelectorEventLoop  # with its private methods, of which the types say nothing
+RealLoop: Any = asyncio.SelectorEventLoop  # with its private methods, which the type stubs omit
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, order: random.Random | None = None) -> None:
-        """`order` decides which of the tasks that are ready goes first; None: the first come."""
+        """`order` decides which of the ready tasks runs first; None: first come, first served."""
         super().__init__()
         self._jumped = 0.0
         self._order = order
@@ -124,10 +124,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def mix(ready: MutableSequence[asyncio.Handle], order: random.Random) -> None:
-    """Steps of tasks change places with each other, and with nothing else.
+    """Shuffle the steps of tasks among each other, and nothing else.
 
-    Other callbacks are asyncio's own (a future that tells who waits for it, a timer), which may rely on
-    the order in which they were scheduled; a task that has two steps in the queue keeps their order.
+    Other callbacks are asyncio's own (a future notifying its waiters, a timer) and may rely on the order in
+    which they were scheduled. A task with two steps in the queue keeps their order.
     """
     steps = {place: task for place, handle in enumerate(ready) if (task := stepping(handle))}
     if len(set(steps.values())) != len(steps) or len(steps) < 2:
@@ -139,7 +139,7 @@ def mix(ready: MutableSequence[asyncio.Handle], order: random.Random) -> None:
 
 
 def stepping(handle: Any) -> asyncio.Task[Any] | None:
-    """The task that goes on with it: its first step, or because what it waited for is there."""
+    """The task that this handle advances: its first step, or a wake-up when its awaited result is ready."""
     callback = handle._callback
     task = getattr(callback, "__self__", None)
     is_step = type(callback).__name__ == STEP or getattr(callback, "__name__", "") in WAKEUPS
@@ -147,7 +147,7 @@ def stepping(handle: Any) -> asyncio.Task[Any] | None:
 
 
 def run(main: Coroutine[Any, Any, None], order: random.Random | None = None) -> None:
-    """As asyncio.run does, without what a crash test never uses: signals, executors."""
+    """Like asyncio.run, without what a crash test never uses: signals, executors."""
     loop = VirtualLoop(order)
     try:
         loop.run_until_complete(main)

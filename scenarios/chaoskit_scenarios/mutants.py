@@ -1,4 +1,4 @@
-"""Mutants of the reference agent: each has one bug that real agents have, and must be caught."""
+"""Mutants of the reference agent: each has one bug found in real agents, and must be caught."""
 
 from __future__ import annotations
 

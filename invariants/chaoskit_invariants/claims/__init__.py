@@ -1,4 +1,4 @@
-"""Claims: what a certificate examines of a store or an agent, each declared once, in its module."""
+"""Claims: what a certificate examines about a store or an agent, each declared once, in its module."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Claims about agents: what a certificate of a framework examines, with effects counted from outside.
 
-The model and the tools are the harness' own: what was asked, what was done, and what was answered is seen
-without trusting the framework. An effect is known by what it does; the wording beside it (`note`) is not
-part of it, because a model words things differently every time.
+The model and the tools belong to the harness, so requests, effects and answers are observed without
+trusting the framework. An effect is identified by what it does; its wording (`note`) is not part of it,
+because a model words things differently every time.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from chaoskit.model import Ack, Claim, Crashed, Effect, Ended, History, NothingT
 
 
 def resumes(history: History) -> Iterator[Violation]:
-    """Goes on to the end after any crash. Broken by: crashed, born, ended(failed).
+    """Resumes and finishes after any crash. Broken by: crashed, born, ended(failed).
 
-    Another kind if nothing had begun before the crash: what is promised of work in progress is not broken.
+    The violation has a different kind if no work had begun before the crash: that breaks no promise about
+    work in progress.
     """
     _needs(any(history.of(Crashed)))
     end = list(history.of(Ended))[-1]
@@ -32,14 +33,14 @@ def resumes(history: History) -> Iterator[Violation]:
 
 
 def _reason(detail: str) -> str:
-    """The line of a traceback that names the error; libraries add lines of advice below it."""
+    """The line of a traceback that names the error; some libraries append lines of advice."""
     lines = detail.strip().splitlines() or ["no reason given"]
     named = [line for line in lines if re.match(r"[A-Za-z_][\w.]*(: |$)", line)]
     return (named or lines)[-1]
 
 
 def effects_kept(history: History) -> Iterator[Violation]:
-    """No effect is lost, but for what the user was told about. Broken by: crashed, end without one."""
+    """No effect is lost, except those reported to the user. Broken by: crashed, end without one."""
     end = last(history.of(Probe, "end"))
     _needs(end is not None)
     told = _told(history)
@@ -50,7 +51,7 @@ def effects_kept(history: History) -> Iterator[Violation]:
 
 
 def effects_once(history: History) -> Iterator[Violation]:
-    """No effect is doubled. Broken by: effect, crashed, effect."""
+    """No effect is duplicated. Broken by: effect, crashed, effect."""
     done, meant = _done(history), _meant(history)
     _needs(bool(done))
     for effect, times in (done - meant).items():
@@ -59,10 +60,10 @@ def effects_once(history: History) -> Iterator[Violation]:
 
 
 def surfaced(history: History) -> Iterator[Violation]:
-    """An unknown outcome is told, not guessed: it may be asked about by its key, or left to the user.
+    """An unknown outcome is reported, not guessed: it may be queried by its key, or left to the user.
 
-    Unknown is the last effect before a crash, if the model had not heard of it yet. Where it is neither
-    done again nor told, its result was kept: then nothing was unknown.
+    The outcome is unknown for the last effect before a crash, if the model had not seen its result yet. If
+    the effect is neither repeated nor reported, its result was stored, and nothing was unknown.
 
     Broken by: effect, crashed, the same effect done again.
     """
@@ -77,7 +78,7 @@ def surfaced(history: History) -> Iterator[Violation]:
 
 
 def _interrupted(history: History) -> Iterator[Effect]:
-    """The effects that were the last thing a life did before it crashed."""
+    """Effects that were the last event of a life before it crashed."""
     latest: Effect | None = None
     for event in history.events:
         if isinstance(event, Effect):
@@ -90,7 +91,7 @@ def _interrupted(history: History) -> Iterator[Effect]:
 
 
 def same_answer(history: History) -> Iterator[Violation]:
-    """The answer is the one without a crash. Broken by: crashed, end with another answer."""
+    """The answer equals the one without a crash. Broken by: crashed, end with another answer."""
     end, expected = last(history.of(Probe, "end")), next(history.expected(Probe, "end"), None)
     if end is None or expected is None:
         raise NothingToJudge
@@ -99,7 +100,7 @@ def same_answer(history: History) -> Iterator[Violation]:
 
 
 def model_once(history: History) -> Iterator[Violation]:
-    """A model call that was finished, and acted upon, is not paid again.
+    """A model call that finished and was acted upon is not paid for again.
 
     Broken by: asked for turn 1, effect of turn 1, crashed, asked for turn 1.
     """
@@ -118,7 +119,7 @@ def model_once(history: History) -> Iterator[Violation]:
 
 
 def no_orphan(history: History) -> Iterator[Violation]:
-    """No tool call without its result reaches the model. Broken by: asked with orphans."""
+    """No tool call without a result is sent to the model. Broken by: asked with orphans."""
     asked = list(history.of(Probe, "asked"))
     _needs(any(probe.life > 0 for probe in asked))
     for probe in asked:
@@ -128,7 +129,7 @@ def no_orphan(history: History) -> Iterator[Violation]:
 
 
 def valid(history: History) -> Iterator[Violation]:
-    """Nothing is persisted that the framework's own schema refuses. Broken by: recovered, not valid."""
+    """All persisted data passes the framework's own schema. Broken by: recovered, not valid."""
     looked = [probe for probe in history.of(Probe, "recovered") if "valid" in probe.data]
     _needs(bool(looked))
     for probe in looked:
@@ -137,7 +138,7 @@ def valid(history: History) -> Iterator[Violation]:
 
 
 def consume_once(history: History) -> Iterator[Violation]:
-    """An approval is used once, however many resume. Broken by: raced, the gated effect twice."""
+    """An approval is used once, however many processes resume. Broken by: raced, the gated effect twice."""
     raced = list(history.of(Probe, "raced"))
     _needs(bool(raced))
     gated = _done(history)
@@ -152,7 +153,7 @@ def consume_once(history: History) -> Iterator[Violation]:
 
 
 def fork(history: History) -> Iterator[Violation]:
-    """Resuming twice from one checkpoint gives one state. Broken by: forked, not the same."""
+    """Resuming twice from one checkpoint yields the same state. Broken by: forked, not the same."""
     forked = list(history.of(Probe, "forked"))
     _needs(bool(forked))
     for probe in forked:
@@ -175,7 +176,7 @@ def _done(history: History) -> Counter[str]:
 
 
 def _told(history: History) -> set[str]:
-    """What the user was told that nobody knows: by the facts, a call knows nothing of services."""
+    """The calls reported to the user as unknown, by their arguments: a call does not name its service."""
     return {_facts(ack.data["args"]) for ack in history.of(Ack, "surfaced")}
 
 
@@ -204,8 +205,8 @@ RESUMES = Claim(
     check=resumes,
     subject="agent",
     aspect="prefix continuation",
-    # A promise to go on after a crash is about work that had begun: a first start that cannot be repeated
-    # breaks no such promise, bad as it is.
+    # A promise to resume after a crash concerns work that had begun. A first start that cannot be repeated
+    # is bad, but breaks no such promise.
     unpromised=("never-starts",),
 )
 EFFECTS_KEPT = Claim(

@@ -1,7 +1,7 @@
-"""Looks: a store's history folded into what every look at it must, may and must not find.
+"""Looks: folds a store's history into what each look at the store must, may and must not find.
 
-A change (save, append, delete) that was acknowledged must be there. One that failed or was cut short may
-be there. What was changed after it decides which is the latest.
+An acknowledged change (save, append, delete) must be present. A change that failed or was interrupted may
+be present. The changes made after it determine which is the latest.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from typing import Any
 
 from chaoskit.model import Ack, History, Invoke, Probe
 
-Found = list[int]  # [n] of a state, [n, part, of] of an item
+Found = list[int]  # [n] for a state, [n, part, of] for an item
 
 
 class Session:
-    """What has been asked of one session so far."""
+    """The changes requested of one session so far."""
 
     def __init__(self) -> None:
-        self.asked: list[int] = []  # numbers, as they were asked for; one that was repeated, twice
+        self.asked: list[int] = []  # numbers in the order requested; a repeated one appears twice
         self.acknowledged: list[int] = []
-        self.repeated: set[int] = set()  # asked for once more, because nobody knew
-        self.gone: set[int] = set()  # asked for before a deletion that was acknowledged
+        self.repeated: set[int] = set()  # requested again because the outcome was unknown
+        self.gone: set[int] = set()  # requested before an acknowledged deletion
         self.may_be_deleted = False
 
     def ask(self, change: dict[str, Any]) -> None:
@@ -41,7 +41,7 @@ class Session:
             self.acknowledged.append(change["n"])
 
     def as_it_is(self) -> Session:
-        """A copy that nothing changes any more."""
+        """A copy that no later event changes."""
         copy = Session()
         copy.asked, copy.acknowledged = list(self.asked), list(self.acknowledged)
         copy.repeated, copy.gone = set(self.repeated), set(self.gone)
@@ -50,11 +50,11 @@ class Session:
 
     @property
     def last(self) -> int | None:
-        """The latest that was acknowledged."""
+        """The latest acknowledged change."""
         return max(self.acknowledged, key=self.asked.index, default=None)
 
     def places(self, n: int) -> list[int]:
-        """Where it may stand in the order: one that failed and was repeated later, at either time."""
+        """Its possible positions in the order: a change that failed and was repeated may have either."""
         return [place for place, asked in enumerate(self.asked) if asked == n]
 
     def is_older(self, n: int, than: int) -> bool:
@@ -71,7 +71,7 @@ class Look:
         self.session = session
 
     def sequence(self) -> list[Found | str] | None:
-        """Everything that is kept, the oldest first; None where only the latest is."""
+        """Everything stored, oldest first; None where the store keeps only the latest."""
         for kind in ("items", "history"):
             if kind in self.found:
                 kept: list[Found | str] = self.found[kind]
@@ -79,7 +79,7 @@ class Look:
         return None
 
     def numbers(self) -> list[int]:
-        """The numbers in that sequence, an appended group once."""
+        """The numbers in that sequence; an appended group counts once."""
         whole = [found for found in self.sequence() or () if isinstance(found, list)]
         return [found[0] for found in whole if len(found) == 1 or found[1] == 0]
 
@@ -98,6 +98,6 @@ def _looks(history: History) -> list[Look]:
             sessions[event.data["session"]].acknowledge(event.data)
         elif isinstance(event, Probe) and "sessions" in event.data:
             for name, seen in event.data["sessions"].items():
-                # As it is now: what is asked for later cannot be expected of this look.
+                # The session's state at this point: a look cannot show later requests.
                 found.append(Look(event, name, seen, sessions[name].as_it_is()))
     return found

@@ -1,8 +1,8 @@
 """Claims about stores: what a certificate of a checkpointer or a session store examines.
 
-Each is judged on every look at the store (`looks`). Which methods the adapter has decides which of them
-can be judged: without `history` or `items` nobody can say anything about order. What cannot be read at
-all is for `loadable`; the others then have nothing to judge.
+Each claim is judged on every look at the store (`looks`). The adapter's methods determine which claims can
+be judged: without `history` or `items`, order cannot be judged. Data that cannot be read at all is left to
+`loadable`; the other claims then have nothing to judge.
 
 Smallest histories that break them: see each claim.
 """
@@ -19,7 +19,7 @@ from chaoskit_invariants.claims.looks import Look, looks
 def _on_every_look(
     judge: Callable[[Look], Iterator[Violation]], needs: str = ""
 ) -> Callable[[History], Iterator[Violation]]:
-    """Judges each look that has what is needed; none at all is nothing to judge."""
+    """Judge each look that has the needed data; without any such look there is nothing to judge."""
 
     def check(history: History) -> Iterator[Violation]:
         relevant = [look for look in looks(history) if not needs or needs in look.found]
@@ -35,7 +35,7 @@ def _on_every_look(
 
 
 def durable(look: Look) -> Iterator[Violation]:
-    """Acknowledged is there. Broken by: change acknowledged, crashed, a look without it."""
+    """Acknowledged changes are present. Broken by: change acknowledged, crashed, a look without it."""
     session = look.session
     if session.may_be_deleted or "trouble" in look.found:
         return
@@ -44,7 +44,7 @@ def durable(look: Look) -> Iterator[Violation]:
         there = set(look.numbers())
         damaged = any(isinstance(found, str) for found in look.sequence() or ())
         missing = [n for n in session.acknowledged if n not in there]
-        if missing and not damaged:  # half of it is for `atomic`
+        if missing and not damaged:  # a partial change is left to `atomic`
             yield Violation("lost", f"{_saves(missing)} acknowledged, and not there")
 
 
@@ -61,7 +61,7 @@ def _latest(look: Look) -> Iterator[Violation]:
 
 
 def atomic(look: Look) -> Iterator[Violation]:
-    """All or nothing. Broken by: change cut short, a look with half of it."""
+    """Changes are all or nothing. Broken by: change interrupted, a look with half of it."""
     latest = look.found.get("load")
     if isinstance(latest, str) and not latest.startswith("of session"):
         yield Violation("half", f"the latest state is {latest}")
@@ -90,9 +90,9 @@ def _is_damaged(found: object) -> bool:
 
 
 def prefix(look: Look) -> Iterator[Violation]:
-    """In the order in which they were made, each once. Broken by: a look that finds 2 before 1."""
+    """Changes appear in the order made, each once. Broken by: a look that finds 2 before 1."""
     numbers = look.numbers()
-    if not _is_in_order(look, dict.fromkeys(numbers)):  # each once: a double is for `idempotent`
+    if not _is_in_order(look, dict.fromkeys(numbers)):  # each once: duplicates are left to `idempotent`
         yield Violation("reordered", f"found in the order {_short(numbers)}")
     for n, times in Counter(numbers).items():
         if times > 1 and n not in look.session.repeated:
@@ -113,14 +113,14 @@ def _is_in_order(look: Look, numbers: Iterable[int]) -> bool:
 
 
 def immutable(look: Look) -> Iterator[Violation]:
-    """Older versions stay what they are. Broken by: a look at version 1 of 2 that reads otherwise."""
+    """Older versions never change. Broken by: a look at version 1 of 2 that reads differently."""
     for number, found in enumerate(look.found["history"][:-1], 1):
         if _is_damaged(found):
             yield Violation("changed", f"version {number} is {found}")
 
 
 def isolated(look: Look) -> Iterator[Violation]:
-    """Sessions do not disturb each other. Broken by: a look at one that finds a save of another."""
+    """Sessions do not affect each other. Broken by: a look at one that finds a save of another."""
     kept = look.sequence() or []
     for found in [look.found.get("load"), *kept]:
         if isinstance(found, str) and found.startswith("of session"):
@@ -135,9 +135,9 @@ def consistent(look: Look) -> Iterator[Violation]:
 
 
 def loadable(history: History) -> Iterator[Violation]:
-    """Opens and loads after any crash, with nobody's help. Broken by: crashed, recovered with trouble.
+    """Opens and loads after any crash without manual repair. Broken by: crashed, recovered with trouble.
 
-    A life whose disk was full or failing may refuse; the next one may not.
+    A life whose disk was full or failing may refuse to open; the next one may not.
     """
     troubled = {event.life for event in history.of(Struck)}
     lives = [p for p in history.of(Probe) if p.life > 0 and "sessions" in p.data]
@@ -153,7 +153,7 @@ def loadable(history: History) -> Iterator[Violation]:
 
 
 def continues(history: History) -> Iterator[Violation]:
-    """New saves work after that. Broken by: crashed, recovered, change, fail."""
+    """New saves succeed after recovery. Broken by: crashed, recovered, change, fail."""
     troubled = {event.life for event in history.of(Struck)}
     asked = {(e.life, e.op): e for e in history.of(Invoke, "change") if e.life > 0}
     if not asked:
@@ -166,7 +166,7 @@ def continues(history: History) -> Iterator[Violation]:
 
 
 def idempotent(history: History) -> Iterator[Violation]:
-    """Repeating what was cut short makes no double. Broken by: change, crashed, change again, two of it."""
+    """Repeating an interrupted change makes no duplicate. Broken by: change, crashed, change, two of it."""
     ends = [look for look in looks(history) if look.probe.name == "end" and look.session.repeated]
     relevant = [look for look in ends if look.sequence() is not None]
     if not relevant:
@@ -188,7 +188,7 @@ def fenced(history: History) -> Iterator[Violation]:
     for probe in met:
         data = probe.data
         if "trouble" in data:
-            continue  # nobody gets in beside the old one: there is no newer state
+            continue  # no second process can open it beside the old one: there is no newer state
         kept = data.get("items")
         if kept is not None:
             if not any(isinstance(item, list) and item[0] == data["before"] for item in kept):
@@ -211,7 +211,7 @@ def _short(numbers: list[int]) -> str:
 
 
 def _on_acknowledged(history: History) -> Iterator[Violation]:
-    # Where nothing was acknowledged, nothing can be lost; what cannot be read may be there or not.
+    # Without an acknowledgement nothing can be lost; unreadable data may or may not be present.
     if not any(
         (look.session.acknowledged or look.session.gone) and "trouble" not in look.found
         for look in looks(history)

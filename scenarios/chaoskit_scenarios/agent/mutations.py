@@ -1,6 +1,6 @@
 """How each mutant differs from the reference agent. Called inside the target, before its entry.
 
-A patch replaces the smallest piece that makes the bug; everything else stays the agent's own code.
+A patch replaces the smallest piece that produces the bug; everything else stays the agent's own code.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from reference_agent.turn.cadence import Cadence
 from reference_agent.turn.calls import UNKNOWN_OUTCOME, CallOutcome, ToolRunner
 from reference_agent.turn.tools import Tool
 
-STORES: tuple[Any, ...] = (SqliteStore, FilesStore)  # in each of them, if nothing else is said
+STORES: tuple[Any, ...] = (SqliteStore, FilesStore)  # patched in both unless stated otherwise
 
 
 def replace(place: Any, name: str, piece: Any) -> None:
@@ -96,7 +96,7 @@ def interrupts_completed() -> None:
 
 
 def half_migration() -> None:
-    """Each statement is a transaction of its own; a crash leaves some of them."""
+    """Each statement is its own transaction; a crash leaves some of them."""
 
     async def migrate(self: Database, path: Any) -> None:
         (version,) = await self.one("PRAGMA user_version")
@@ -246,7 +246,7 @@ def asks_again() -> None:
 
 
 def leaves_orphans() -> None:
-    """Takes a turn as complete when its first result is there."""
+    """Treats a turn as complete once its first result is there."""
     replace(agent, "unanswered", lambda _conversation: [])
     sound = Agent._carry_out
 
@@ -359,7 +359,7 @@ def refuses_torn_line() -> None:
 
 
 def cuts_the_log() -> None:
-    """A rollback that is one of the whole file."""
+    """Rolls back by truncating the log file instead of appending a line."""
 
     async def roll_back_to(self: FilesStore, last_msg_id: int) -> None:
         written = [e["seq"] for e in self._log.events if e["kind"] == "checkpoint.written"]
@@ -390,7 +390,7 @@ def unsynced_log() -> None:
 
 
 def acknowledges_before_sync() -> None:
-    """The event is synced when the next one is written: an acknowledgement comes a step too early."""
+    """An event is synced only when the next one is written: its acknowledgement comes too early."""
 
     def write(self: EventLog, line: bytes) -> None:
         os.fsync(self._fd)

@@ -1,10 +1,10 @@
 """`payments`: an agent pays invoices and writes mails, in several requests of several turns each.
 
-Looking up a customer only reads. Paying acts on a service that honours idempotency keys. Mailing
-acts on one that does not, but can say whether a mail went out. Posting acts on one that does neither:
-exactly once is impossible there, so it must be at most once, and the open question goes to the user.
-A crash anywhere must leave every invoice paid once, every mail sent once, and the same conversation as
-if nothing had happened, but for such a question.
+Looking up a customer only reads. Paying acts on a service that honours idempotency keys. Mailing acts on
+one that does not, but can report whether a mail was sent. Posting acts on one that supports neither:
+exactly once is impossible there, so it must be at most once, and the open question goes to the user. A
+crash at any point must leave every invoice paid once, every mail sent once, and the same conversation as
+without a crash, except for such a question.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REQUESTS = 2
 
 
 def workload(seed: int) -> dict[str, Any]:
-    """What is asked, and the script of the model that answers; names and sums from the seed."""
+    """The requests, and the script of the model that answers; names and amounts come from the seed."""
     from faker import Faker  # noqa: PLC0415 - only the supervisor needs it, once per campaign
 
     fake = Faker("en_US")
@@ -52,7 +52,7 @@ SERVICES = (
 )
 TARGET = Target(
     entry="chaoskit_scenarios.agent.target:main",
-    # What the entry imports anyway on its way, imported once instead.
+    # Modules the entry imports anyway, imported once instead.
     preload=("aiosqlite", "encodings.idna", "tenacity", *readers.modules()),
 )
 STORES = readers.readable_stores()

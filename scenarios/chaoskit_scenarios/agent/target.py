@@ -1,15 +1,15 @@
 """The reference agent as a target: its tools act on the World, its promises become acks.
 
-Runs inside the target's process, so it imports only the agent and what is in the standard library.
-What a workload may say:
+Runs inside the target's process, so it imports only the agent and the standard library. The keys of a
+workload:
 
-    requests   what is asked, with the script of the model that answers
+    requests   the requests, with the script of the model that answers
     options    cadence, budget, retries: `reference_agent.turn.agent.Options`
     fickle     whether the model answers differently in every life
     failures   {turn: [statuses]} of the model, before it answers
-    old        a database of the version before, to be upgraded when it is opened
-    config     what an older config file says, instead of options; loaded and saved at every start
-    rules      {"most": cents, "denied": tool}: hooks make no payment larger, and deny a tool
+    old        a database of the previous version, to be upgraded when it is opened
+    config     the content of an older config file, instead of options; loaded and saved at every start
+    rules      {"most": cents, "denied": tool}: hooks cap payments, and deny a tool
     plan       whether a hook makes a plan when the first request begins
 """
 
@@ -49,11 +49,11 @@ from reference_agent.turn.runtime import Runtime
 from reference_agent.turn.tools import Args, Tool, Toolbox
 
 SESSION = "session"
-msgspec.convert({}, Options)  # the first time takes a while: here, before the fork, for all lives
+msgspec.convert({}, Options)  # the first call is slow: made here, before the fork, for all lives
 
 
 def main(life: Life) -> None:
-    """Open (and so recover) the agent, ask everything that there is to ask, and look at the result."""
+    """Open (and so recover) the agent, make all requests, and inspect the result."""
     inloop.run(_main(life))
 
 
@@ -74,7 +74,7 @@ async def _main(life: Life) -> None:
     status = await agent.status()
     await agent.close()
     questions = [[call.tool, call.args] for call in status.open_questions]
-    # With a failing disk the agent goes on, but claims nothing; then this is not the end of the story.
+    # With a failing disk the agent continues but acknowledges nothing, so this is not the final state.
     if status.degraded:
         life.probe("degraded", waiting=status.waiting, error=status.last_error)
     else:
@@ -108,7 +108,7 @@ def location(life: Life) -> Location:
 
 
 def chosen(life: Life) -> Options:
-    """What the workload chooses, or the older config file that it puts in place and brings up to date."""
+    """The workload's options, or those of the older config file that it installs and upgrades."""
     if "config" not in life.workload:
         return msgspec.convert(life.workload.get("options", {}), Options)
     path = life.directory / "config.json"
@@ -127,7 +127,7 @@ def install_hooks(registry: HookRegistry, agent: Agent, work: Any) -> None:
         return Allow() if args == event.args else ModifyArgs(args)
 
     def make_plan(event: AgentStart) -> None:
-        if agent.plan is None:  # once: later requests, and later lives, find the one that there is
+        if agent.plan is None:  # once: later requests and later lives find the existing plan
             agent.plan = Plan((Step(event.task, evidence="begun"), Step("the rest")))
 
     if "rules" in work:
@@ -137,7 +137,7 @@ def install_hooks(registry: HookRegistry, agent: Agent, work: Any) -> None:
 
 
 def permitted(rules: Any, tool: str, args: Args) -> Args | None:
-    """What the rules make of a call: None if they deny it."""
+    """The arguments that the rules permit for a call; None if they deny it."""
     if tool == rules.get("denied"):
         return None
     if "most" in rules and "cents" in args:
@@ -145,7 +145,7 @@ def permitted(rules: Any, tool: str, args: Args) -> Args | None:
     return args
 
 
-# What a tool does to the World, and whether two calls with the same arguments are meant as two.
+# A tool's effect on the World, and whether two calls with the same arguments are two effects.
 ACTS = {
     "pay": ("payments", "pay", False),
     "mail": ("mail", "send", False),
@@ -155,7 +155,7 @@ ACTS = {
 
 
 def meant(work: Any) -> list[list[Any]]:
-    """Every effect that the requests ask for: what happens without a crash is not always right."""
+    """Every effect that the requests ask for: the undisturbed run is not always right."""
     effects: list[list[Any]] = []
     wanted = (request for request in work["requests"] if request.get("then") != "supersede")
     for step in (step for request in wanted for turn in request["steps"] for step in turn):
@@ -169,7 +169,7 @@ def meant(work: Any) -> list[list[Any]]:
 
 
 class WatchedProvider:
-    """The scripted model; tells the harness each time that it is asked, and of what state."""
+    """The scripted model; reports each request to the harness, with the conversation it contained."""
 
     name = "scripted"
     model = "scripted-1"
@@ -187,13 +187,14 @@ class WatchedProvider:
     ) -> Answer:
         turn = 1 + sum(message.role == "assistant" for message in conversation)
         orphans = [call.id for call in unanswered(list(conversation))]
-        # What is as it was when the model was last asked is not said again: it is most of it.
+        # Messages unchanged since the last request are not reported again: they are most of the
+        # conversation.
         same = len(self._told) if list(conversation[: len(self._told)]) == self._told else 0
         said = list(map(as_told, conversation[same:]))
         self._told = list(conversation)
         self._life.probe("asked", turn=turn, orphans=orphans, after=same, said=said)
         if failures := self._failures.get(turn, []):
-            # How often it was asked is known outside: a model's troubles do not end with our process.
+            # Requests are counted outside: the model's failures do not end with our process.
             asked = self._life.call("model", "ask", turn=turn)["times"]
             if asked <= len(failures):
                 status = failures[asked - 1]
@@ -207,7 +208,7 @@ class WatchedProvider:
 
 
 def as_told(message: Message) -> str:
-    """All of a message that the model is told; a long one by its beginning and its hash."""
+    """All of a message that the model sees; a long one by its beginning and its hash."""
     text = msgspec.json.encode(message).decode()
     if len(text) <= 400:
         return text
@@ -228,7 +229,7 @@ def toolbox(life: Life, *more: Tool) -> Toolbox:
         found = life.call("mail", "happened", key=key)
         return f"sent, {found['receipt']}" if found else None
 
-    async def post(args: Args, _key: str) -> str:  # the board knows no keys
+    async def post(args: Args, _key: str) -> str:  # the board has no idempotency keys
         return f"posted, {life.call('board', 'post', **args)['receipt']}"
 
     async def fail(args: Args, _key: str) -> str:
@@ -257,7 +258,7 @@ def toolbox(life: Life, *more: Tool) -> Toolbox:
 
 
 def put_old_database(path: Path, messages: list[list[Any]]) -> None:
-    """What an older release left behind: no checkpoints, no attempts."""
+    """A database as an older release left it: no checkpoints, no attempts."""
     db = sqlite3.connect(":memory:")
     db.executescript(schema.V1)
     db.execute("INSERT INTO sessions VALUES (?, 'agent', 'old-model', 'old-provider', 1)", (SESSION,))
@@ -275,7 +276,7 @@ def put_old_database(path: Path, messages: list[list[Any]]) -> None:
 
 
 def put_file(path: Path, content: bytes) -> None:
-    """All of it, or nothing."""
+    """Write the file atomically."""
     aside = path.with_suffix(".old")
     with aside.open("wb") as file:
         file.write(content)
@@ -286,7 +287,7 @@ def put_file(path: Path, content: bytes) -> None:
 
 
 class Wall(io.StringIO):
-    """Somewhere to write on; keeps each text apart."""
+    """A stream that keeps each text separate."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -298,7 +299,7 @@ class Wall(io.StringIO):
 
 
 def shown(agent: Agent) -> list[str]:
-    """What the chat shows of a session that is resumed: its own screen, one text per thing said."""
+    """What the chat shows of a resumed session: its own screen, one text per item."""
     with redirect_stdout(Wall()) as wall:
         Screen().follow(agent.conversation)
     return wall.texts

@@ -1,13 +1,13 @@
-"""More scenarios of the reference agent: what is hard about it, one by one.
+"""More scenarios of the reference agent, one per difficulty.
 
-- `retry`: the model fails in every way that passes, and the process dies in between. How often it is
-  asked again comes from a config file that is older than this setting.
-- `cadence-*`: a checkpoint after each call, or after every second turn only.
-- `hooks`: hooks make payments smaller, deny a tool and make a plan, also after a restart.
-- `fickle`: a model that never answers the same way twice. What was decided once must stay decided.
-- `parallel`: several calls in one turn, one raises, one hangs until its deadline, one returns a lot,
-  two are the same on purpose.
-- `migration`: a database of the version before is upgraded under crashes, and loses no row.
+- `retry`: the model fails in every retryable way, and the process dies in between. The number of retries
+  comes from a config file that predates this setting.
+- `cadence-*`: a checkpoint after each call, or only after every second turn.
+- `hooks`: hooks cap payments, deny a tool and make a plan, also after a restart.
+- `fickle`: a model that never answers the same way twice. A decision made once must stand.
+- `parallel`: several calls in one turn: one raises, one hangs until its deadline, one returns a lot, two
+  are deliberately identical.
+- `migration`: a database of the previous version is upgraded under crashes, and loses no row.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def scenario(
         name=name,
         summary=summary,
         target=TARGET,
-        workload=lambda seed: {**workload(seed), "shown": True},  # also what a resume shows
+        workload=lambda seed: {**workload(seed), "shown": True},  # also check what a resume shows
         invariants=(*invariants, "cadence", "shown"),
         services=SERVICES,
         mutants=AGENT_MUTANTS,
@@ -46,7 +46,7 @@ def with_options(**more: Any) -> Callable[[int], Json]:
 
 
 def two_payments(seed: int) -> Json:
-    """Each first turn has two calls that change something: only there does the cadence per call show."""
+    """Each first turn has two mutating calls: only there does the per-call cadence make a difference."""
     work = payments.workload(seed)
     for request in work["requests"]:
         request["steps"][0].append({"tool": "tip", "args": {"to": "the waiter", "cents": 5}})

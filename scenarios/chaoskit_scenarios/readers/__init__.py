@@ -1,6 +1,6 @@
-"""What a store has left behind, read without any of its own code: an oracle must not share its mistakes.
+"""Reads what a store left on disk without any of the store's code: an oracle must not share its bugs.
 
-A scenario of the reference agent takes every store that has a reader: the two that are built in, and those
+A scenario of the reference agent accepts every store that has a reader: the two built-in ones, and those
 for which a package declares one beside the store itself:
 
     [project.entry-points."chaoskit_scenarios.store_readers"]
@@ -40,13 +40,13 @@ class Reader(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def readable_stores() -> tuple[str, ...]:
-    """Those that a scenario can be run on, the default first."""
+    """The stores that scenarios can run on, the default first."""
     readers = READERS.names()
     return tuple(name for name in STORES.names() if name in readers)
 
 
 def modules() -> tuple[str, ...]:
-    """What they are made of, to be imported once, before the fork, for all lives."""
+    """The modules of stores and readers, to be imported once before the fork, for all lives."""
     names = readable_stores()
     references = [found.reference(name) for name in names for found in (STORES, READERS)]
     found = tuple(reference.partition(":")[0] for reference in references)
@@ -84,5 +84,5 @@ def _reader(store: str) -> Reader:
 
 def _log(directory: Path, session: str) -> list[str]:
     content = (directory / f"{session}.messages.jsonl").read_bytes()
-    # Not str.splitlines: a line of JSON may contain U+2028 and others that it takes for its end.
+    # Not str.splitlines: a line of JSON may contain U+2028 and other characters that it splits at.
     return [line.decode(errors="replace") for line in content.splitlines(keepends=True)]

@@ -40,7 +40,7 @@ def read_session(_directory: Path, _store: str, lines: Sequence[str]) -> dict[st
 
 
 def whole(line: str) -> dict[str, Any] | None:
-    """A line that is no event is for `prefix-log` to judge."""
+    """A line that is not an event is left to `prefix-log`."""
     try:
         event = json.loads(line)
     except ValueError:
@@ -64,17 +64,17 @@ def read_checkpoint(_directory: Path, _store: str, lines: Sequence[str]) -> dict
 
 
 def read_daemon(directory: Path, _store: str) -> dict[str, Any]:
-    """All lines of all segments; the snapshots in them say nothing new."""
+    """All lines of all segments; the snapshots in them add nothing new."""
     agents: dict[str, dict[str, Any]] = {}
     parents: dict[str, str | None] = {}
     messages: dict[str, dict[str, Any]] = {}
     log: list[str] = []
     events: list[dict[str, Any]] = []
     for path in sorted(directory.glob("daemon.*.jsonl")):
-        # Not str.splitlines: a line of JSON may contain U+2028 and others that it takes for its end.
+        # Not str.splitlines: a line of JSON may contain U+2028 and other characters that it splits at.
         lines = [line.decode() for line in path.read_bytes().splitlines(keepends=True)]
         found = list(map(json.loads, lines))
-        # Each segment counts from 1; the log is all of them.
+        # Each segment counts from 1; the log is their concatenation.
         log += (
             lines
             if not log

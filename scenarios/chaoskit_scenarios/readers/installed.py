@@ -1,4 +1,4 @@
-"""Imported before the fork if other packages have added stores: reads their metadata once, for all lives."""
+"""Imported before the fork if other packages add stores: reads their metadata once, for all lives."""
 
 from chaoskit_scenarios.readers import readable_stores
 

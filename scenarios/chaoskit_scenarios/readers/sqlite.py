@@ -1,4 +1,4 @@
-"""Reader of the store `sqlite`: plain SQL, over a connection that cannot write."""
+"""Reader of the store `sqlite`: plain SQL over a read-only connection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SELECT message_id, sender, receiver, NULL, number FROM messages ORDER BY number
 
 
 def reader_of(sessions: str, daemon: str) -> Reader:
-    """For a store that keeps its tables in these two files of the state directory."""
+    """For a store that has its tables in these two files of the state directory."""
 
     def read_session(directory: Path, _store: str, _lines: Sequence[str]) -> dict[str, Any]:
         with _opened(directory / sessions) as db:
@@ -69,7 +69,7 @@ def _daemon(db: sqlite3.Connection) -> dict[str, Any]:
     agents = db.execute("SELECT agent_id, state, blob FROM agents").fetchall()
     links = db.execute("SELECT child, parent FROM links").fetchall()
     messages = db.execute(MESSAGES).fetchall()
-    # The part of a message that never changes is the log. A workload has fewer than are ever forgotten.
+    # The immutable part of a message is the log. A workload sends too few messages for any to be forgotten.
     log = [
         json.dumps({"seq": number, "id": id_, "sender": sender, "receiver": receiver}) + "\n"
         for id_, sender, receiver, _, number in messages

@@ -1,7 +1,7 @@
 """The agent behind its HTTP API as a target: a real server and a real client, on a loopback socket.
 
-The client lives in the target's process, so that one kill ends both, and what it was told is acknowledged
-the moment it has the answer; what it keeps in mind (the last event that it saw) lives in the World.
+The client runs in the target's process, so that one kill ends both, and each response is acknowledged the
+moment it arrives. What the client remembers (the last event that it saw) is stored in the World.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from chaoskit_scenarios.agent.target import SESSION, meant
 from chaoskit_scenarios.sessions.target import Services, log_of
 from reference_agent.service.http_api import application
 
-# A virtual clock knows no patience: every limit would be over at once.
+# With a virtual clock every timeout would expire at once.
 FOR_EVER = httpx2.Timeout(None)
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # loading certificates takes 60 ms, in every life
 OBSERVED = ("status.derived", "run.interrupted")
@@ -54,7 +54,7 @@ async def _main(life: Life) -> None:
 async def serving(app: Any) -> AsyncIterator[str]:
     """uvicorn in this loop, without its signal handlers and its clock."""
     listening = socket.create_server(("127.0.0.1", 0))
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as `reference-agent serve`
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as in `reference-agent serve`
     config = uvicorn.Config(
         app, lifespan="off", ws="none", log_config=None, access_log=False, timeout_keep_alive=10**6
     )
@@ -78,7 +78,7 @@ class Client:
         await self._call("POST", "/sessions", {"id": SESSION, "title": "payments"})
 
     async def ask(self, name: str, request: dict[str, Any]) -> str | None:
-        """Say it until there is an answer; a crash in between is none of the client's business."""
+        """Repeat the request until there is an answer; a crash in between is not the client's concern."""
         place = f"/sessions/{SESSION}"
         said = {"content": request["content"], "request_id": name}
         accepted = await self._call("POST", f"{place}/messages", said)
@@ -97,7 +97,7 @@ class Client:
         return answer
 
     async def catch_up(self) -> None:
-        """Read the stream from where we were to its end, in two goes: it is cut off in between."""
+        """Read the stream from the last event seen to its end, over two connections: it is cut in between."""
         lines = [json.loads(line) for line in log_of(self._life.directory)]
         newest = max(line["seq"] for line in lines if line["kind"] in OBSERVED)
         await self._read_events(most=2, newest=newest)

@@ -37,7 +37,7 @@ def stores_secrets() -> None:
 
 
 def consumes_in_memory() -> None:
-    """Resumes at once, and writes down who did it when the run is over."""
+    """Resumes at once, and records the consumption only when the run is over."""
     sound, settle = TokenService.consume, Coordinator._settle
     late: list[tuple[SessionRecord, dict[str, Any]]] = []
 
@@ -54,7 +54,7 @@ def consumes_in_memory() -> None:
         return Consumed(record.tokens[token.token_id], result, first=True)
 
     def settle_late(self: Coordinator, session: Session) -> None:
-        if session.is_running:  # it is the run that settles, at its end
+        if session.is_running:  # the run itself settles, at its end
             for record, fields in late:
                 record.append("token.consumed", **fields)
             late.clear()
@@ -100,7 +100,7 @@ def cancels_in_memory() -> None:
 
 
 def old_requests_cancel() -> None:
-    """Whoever says something while a run waits is taken to say something new."""
+    """Treats every message during a wait as a new message."""
 
     async def known(self: Coordinator, session: Session, request_id: str) -> None:
         pass

@@ -1,10 +1,10 @@
 """Scenarios of the services around the agent: waits and tokens, boots, and all of it over HTTP.
 
-- `waiting`: runs wait for an approval that comes with a token; it is brought, superseded, too late,
-  fought over, replaced. The process dies in between, and nothing that was told becomes untrue.
-- `interrupted`: boots, boots again, sweeps while others sweep. What a restart interrupted is recorded once,
-  and then taken up.
-- `http`: the same over a real socket, with a client that was promised something by a server that is dead.
+- `waiting`: runs wait for an approval that arrives with a token; the approval is delivered, superseded,
+  late, contended, or its token replaced. The process dies in between, and everything reported stays true.
+- `interrupted`: boots, repeated boots, and concurrent sweeps. A run that a restart interrupted is recorded
+  once, and then resumed.
+- `http`: the same over a real socket, with a client that holds promises from a server that has died.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ APPROVAL = {"tool": "approve", "args": {"what": "the payment"}}
 
 
 def waiting(seed: int) -> dict[str, Any]:
-    """One payment per request, and before it an approval that comes in every way there is."""
+    """One payment per request, preceded by an approval that arrives in every possible way."""
     work = payments.workload(seed)
     first, second = work["requests"]
     requests = []

@@ -1,12 +1,12 @@
-"""The services around the agent as a target: waits, tokens, deadlines, boots. The client lives here too.
+"""The services around the agent as a target: waits, tokens, deadlines, boots. The client runs here too.
 
-Runs inside the target's process. A request of the workload may say what its client does when it has
-to wait: `then` is one of
+Runs inside the target's process. A request of the workload may specify what its client does when it has to
+wait: `then` is one of
 
-    resume     brings the result with the token
-    supersede  says something else instead: the next request
+    resume     delivers the result with the token
+    supersede  sends a new message instead: the next request
     time out   lets the deadline pass, is refused, continues, and resumes with the new token
-    race       three clients bring different results with the same token; the winner asks once more
+    race       three clients deliver different results with the same token; the winner repeats its request
     rotate     has lost the token, gets another, and resumes with that one
 """
 
@@ -41,11 +41,11 @@ from reference_agent.turn.tools import Tool
 APPROVE = Tool(
     name="approve", mutating=True, waits_for="approval", deadline=600.0, key=lambda _args, call_id: call_id
 )
-TOO_LATE = 700.0  # seconds: longer than the wait may take
+TOO_LATE = 700.0  # seconds: longer than the wait's deadline
 
 
 class Clock:
-    """The life's, which can be put forward."""
+    """The life's clock, which can be moved forward."""
 
     def __init__(self, life: Life) -> None:
         self._life = life
@@ -56,7 +56,7 @@ class Clock:
 
 
 class Services:
-    """The coordinator of one boot, wired as a server would, with ids and secrets from the seed."""
+    """The coordinator of one boot, wired as in a server, with ids and secrets from the seed."""
 
     def __init__(self, life: Life) -> None:
         life.probe("found", **found_in(life.directory))
@@ -88,7 +88,7 @@ class Services:
         return TokenService(record, self.clock, new_secret=lambda: self.new_id("secret"), new_id=self.new_id)
 
     async def start(self) -> None:
-        """Boot, and open the session: after that everything is recovered."""
+        """Boot and open the session; afterwards everything is recovered."""
         self.coordinator.boot()
         await self.coordinator.create(SESSION, title="payments", provider="scripted", model="scripted-1")
         await self.report_status()
@@ -97,7 +97,7 @@ class Services:
             self.life.probe("recovered", **observe(self.life))
 
     async def report_status(self) -> None:
-        """What is claimed, and all that it is derived from: the oracle derives it again."""
+        """Report the status and everything it is derived from: the oracle derives it again."""
         session = await self.coordinator.session(SESSION)
         now = self.clock()
         view = self.coordinator.look(session)
@@ -134,7 +134,7 @@ def interrupted(life: Life) -> None:
 
 
 async def _interrupted(life: Life) -> None:
-    """Boot, boot again, sweep: what is interrupted is so once. Then everything is taken up."""
+    """Boot, boot again, sweep: each interruption is recorded once. Then resume everything."""
     services = Services(life)
     life.probe("meant", effects=meant(life.workload))
     services.coordinator.boot()
@@ -150,7 +150,7 @@ async def _interrupted(life: Life) -> None:
 
 
 class Client:
-    """Whoever talks to the coordinator, and remembers what it was told outside of this process."""
+    """A client of the coordinator; it remembers the responses it got outside of this process."""
 
     def __init__(self, services: Services) -> None:
         self._life = services.life
@@ -168,7 +168,7 @@ class Client:
         return outcome
 
     async def _try_an_old_token(self, name: str) -> None:
-        """One that an earlier life was given: it must not open anything that it did not open then."""
+        """Try a token from an earlier life: it must not resume anything that it did not resume then."""
         kept = self._life.call("client", "recall", key=name)
         if kept:
             await self._resume(name, kept["token"], "yes", again=True)
@@ -216,7 +216,7 @@ def given(outcome: Outcome) -> str:
 
 
 def found_in(directory: Path) -> dict[str, Any]:
-    """The snapshot and the length of the log, before anybody has touched either."""
+    """The snapshot and the length of the log, before anything has touched either."""
     snapshot = directory / f"{SESSION}.json"
     log = directory / f"{SESSION}.messages.jsonl"
     return {
@@ -230,7 +230,7 @@ def log_of(directory: Path) -> list[str]:
 
 
 def files_of(directory: Path) -> list[str]:
-    """Everything that is kept, as text: what must not be there is looked for."""
+    """Everything stored, as text, to be searched for what must not be there."""
     return [
         path.read_text(errors="replace")
         for path in sorted(directory.iterdir())

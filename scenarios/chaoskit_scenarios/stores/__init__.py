@@ -1,6 +1,6 @@
-"""Small stores, sound ones and broken ones: the harness' own controls.
+"""Small stores, correct ones and broken ones: the harness' own controls.
 
-Each saves numbered texts, one acknowledgement per save. What must be said of each is in `controls`,
-and the test suite checks every cell: a sound store that is accused, and a broken one that passes, are
-both bugs of chaoskit.
+Each saves numbered texts, one acknowledgement per save. `controls` lists the expected verdicts, and the
+test suite checks every one: a correct store that is accused and a broken store that passes are both bugs of
+chaoskit.
 """

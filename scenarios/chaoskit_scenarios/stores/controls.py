@@ -1,7 +1,7 @@
-"""The control stores, and what must be said of each.
+"""The control stores and the expected verdict on each.
 
-`expected` is the verdict per tier, as chaoskit must give it. Every VIOLATED has its reason; all of
-them were measured, and agree with what the documentation of SQLite and of the file systems says.
+`expected` is the verdict that chaoskit must return per tier. Every VIOLATED has its reason; all of them
+were measured, and agree with the documentation of SQLite and of the file systems.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The stores. Run inside the target: standard library only.
+"""The stores. They run inside the target: standard library only.
 
 save(n, text)   returning is the acknowledgement
-load()          what is there: [[n, text], ...]; raises when it is beyond reading
+load()          the content: [[n, text], ...]; raises when it is unreadable
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SqliteStore:
 
 
 class JsonlStore:
-    """One line per save, appended. A torn last line is cut off when it is opened."""
+    """One line per save, appended. Opening cuts off a torn last line."""
 
     def __init__(
         self, directory: Path, *, sync: bool = True, sync_directory: bool = True, cut: bool = True

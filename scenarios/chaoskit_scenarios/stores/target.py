@@ -1,4 +1,4 @@
-"""A control store as a target: load what is there, save what is missing, look again."""
+"""A control store as a target: load its content, save what is missing, load again."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Other people's checkpointers and frameworks, one adapter file each, and how they are put to the test.
+"""Third-party checkpointers and frameworks, one adapter file each, and the scenarios that test them.
 
-An adapter's file declares what it needs (PEP 723) and what the library promises; nothing here imports it.
+An adapter's file declares its dependencies (PEP 723) and what the library promises; nothing here imports
+it.
 """
 
 from __future__ import annotations

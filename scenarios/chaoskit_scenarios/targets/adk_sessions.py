@@ -39,7 +39,7 @@ class Sqlite:
     def open(self, directory: str) -> None:
         self.path = Path(directory) / "sessions.db"
         self.service = self._service()
-        self.sessions: dict[str, Any] = {}  # as a runner has them at hand
+        self.sessions: dict[str, Any] = {}  # as a runner caches them
 
     def _service(self) -> Any:
         return SqliteSessionService(str(self.path))
@@ -81,7 +81,7 @@ class Sqlite:
         await self.service.delete_session(app_name="chaoskit", user_id="user", session_id=session)
 
     def settings(self) -> dict[str, Any]:
-        """Of a new connection: the service sets none of these, and opens one for each call."""
+        """The settings of a new connection: the service sets none of these, and opens one for each call."""
         db = sqlite3.connect(self.path)
         names = ("journal_mode", "synchronous")
         found = {name: db.execute(f"PRAGMA {name}").fetchone()[0] for name in names}

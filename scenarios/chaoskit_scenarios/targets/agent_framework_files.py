@@ -38,7 +38,7 @@ class Checkpoints:
     def close(self) -> None: ...
 
     async def save(self, session: str, state: dict[str, Any]) -> None:
-        # A checkpoint's id is its own: saved again, it is the same one.
+        # The checkpoint's id is determined by the save: saved again, it is the same checkpoint.
         checkpoint = WorkflowCheckpoint(
             workflow_name=session,
             graph_signature_hash="chaoskit",

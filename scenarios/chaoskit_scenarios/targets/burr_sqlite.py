@@ -4,8 +4,8 @@
 # ///
 """Burr's SQLitePersister: the state of an application after each action, by its sequence id.
 
-An application that is started again loads the latest and goes on from there: it does not save a sequence
-id that is there already.
+An application that restarts loads the latest state and continues from there: it does not save a sequence id
+that already exists.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
     python conformance.py module:Saver | file.py:Saver
 
 The suite drives the async methods. A saver that has only the sync ones is called through them, and the
-verdict says so (`bridged`). A saver on SQLite gets a database file in a directory of its own.
+verdict says so (`bridged`). A saver on SQLite gets a database file in its own directory.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def saver_class(reference: str) -> type[Any]:
 
 
 def bridged(kind: type[Any]) -> type[Any]:
-    """The same saver, its async methods made of its sync ones (those that it has)."""
+    """The same saver, with its async methods built from the sync ones it has."""
     mine = [m for m in METHODS if getattr(kind, m, None) is not getattr(BaseCheckpointSaver, m, None)]
     return type(kind.__name__, (kind,), {f"a{m}": _awaited(getattr(kind, m)) for m in mine})
 

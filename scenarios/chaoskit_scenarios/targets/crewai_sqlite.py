@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-os.environ["CREWAI_DISABLE_TELEMETRY"] = "true"  # else the import starts threads
+os.environ["CREWAI_DISABLE_TELEMETRY"] = "true"  # otherwise the import starts threads
 os.environ["OTEL_SDK_DISABLED"] = "true"
 
 from crewai.flow.persistence.sqlite import SQLiteFlowPersistence
@@ -48,7 +48,7 @@ class Sqlite:
         return found["state"] if found else None
 
     def settings(self) -> dict[str, Any]:
-        with closing(sqlite3.connect(self.place)) as db:  # as the library opens one for each call
+        with closing(sqlite3.connect(self.place)) as db:  # the library opens one for each call
             names = ("journal_mode", "synchronous")
             return {name: db.execute(f"PRAGMA {name}").fetchone()[0] for name in names} | {
                 "sqlite": sqlite3.sqlite_version

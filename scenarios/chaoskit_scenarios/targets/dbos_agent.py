@@ -2,11 +2,11 @@
 # requires-python = ">=3.11"
 # dependencies = ["dbos>=2"]
 # ///
-"""An agent on DBOS: a workflow whose steps are the model's turns and the tools' acts, kept in SQLite.
+"""An agent on DBOS: a workflow whose steps are the model's turns and the tool calls, stored in SQLite.
 
-Recovery is DBOS's own: launching it again goes on with what was pending, in the background. Executor and
-version of the application are fixed, because it recovers only what belongs to both. No approval is raced:
-one process per executor is what DBOS asks for, so no two may ever go on with the same workflow.
+Recovery is DBOS's own: launching it again resumes pending workflows in the background. Executor and
+application version are fixed, because DBOS recovers only workflows that match both. No approval is raced:
+DBOS requires one process per executor, so no two processes may ever resume the same workflow.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dbos import DBOS, SetWorkflowID
 WORKFLOWS = "https://docs.dbos.dev/python/tutorials/workflow-tutorial"
 TASK = "task"
 ACTS = {"pay": ("payments", "pay"), "mail": ("mail", "send")}
-NOW: dict[str, Any] = {}  # the world of this life: steps are functions, and know nothing of adapters
+NOW: dict[str, Any] = {}  # the world of this life: steps are plain functions without access to the adapter
 
 
 class Workflow:
@@ -44,14 +44,14 @@ class Workflow:
             return work(world.task)
 
     def resume(self, directory: str, world: Any) -> str | None:
-        """Launching recovers; what is left to do is to wait for the result."""
+        """Launching recovers; all that remains is to wait for the result."""
         with launched(directory, world):
             if DBOS.get_workflow_status(TASK) is None:
                 return None
             return _result(DBOS.retrieve_workflow(TASK))
 
     def fork(self, directory: str, world: Any) -> tuple[Any, Any]:
-        """Twice from one step of a workflow that has come to its end."""
+        """Fork twice from one step of a finished workflow."""
         with launched(directory, world):
             with SetWorkflowID(TASK):
                 work(world.task)

@@ -2,9 +2,9 @@
 # requires-python = ">=3.11"
 # dependencies = ["dbos>=2"]
 # ///
-"""DBOS on SQLite: each save is a workflow with an id of its own, whose one step returns the state.
+"""DBOS on SQLite: each save is a workflow with its own id, whose single step returns the state.
 
-Ids sort as the saves were made, since times of creation are kept to the second there.
+The ids sort in the order of the saves, because DBOS stores creation times only to the second.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Sqlite:
         DBOS.launch()
 
     def settle(self) -> None:
-        """A workflow that was cut short is put into a queue, and run from there."""
+        """Wait for interrupted workflows, which DBOS enqueues and runs from there."""
         while DBOS.list_workflows(status=["PENDING", "ENQUEUED"]):
             time.sleep(0.02)
 
@@ -70,7 +70,7 @@ class Sqlite:
     def save(self, session: str, state: dict[str, Any]) -> None:
         name = f"{session}-{state['n']:08d}"
         failed = DBOS.list_workflows(workflow_id_prefix=name, status="ERROR")
-        # One that ended in an error has ended: who wants it done asks under another id.
+        # A workflow that ended in an error is final: a retry needs another id.
         with SetWorkflowID(f"{name}.{len(failed)}"):
             keep(state)
 
@@ -82,7 +82,7 @@ class Sqlite:
         return [each.output for each in sorted(found, key=lambda each: each.workflow_id)]
 
     def settings(self) -> dict[str, Any]:
-        """Of a new connection: DBOS sets neither."""
+        """The settings of a new connection: DBOS sets neither."""
         db = sqlite3.connect(self.path)
         names = ("journal_mode", "synchronous")
         found = {name: db.execute(f"PRAGMA {name}").fetchone()[0] for name in names}

@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["langchain-community>=0.3"]
 # ///
-"""LangChain's FileChatMessageHistory: the messages of a chat in one JSON file, a file for each session."""
+"""LangChain's FileChatMessageHistory: the messages of a chat in one JSON file, one file per session."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FileHistory:
     style = "append"
     unit = "one add_message(): add_messages() calls it for each"
     callers = "threads"
-    largest = 200_000  # every message is a rewrite of the whole file
+    largest = 200_000  # every message rewrites the whole file
     promises = {
         "durable": ("stores the history of a chat in a local file", DOCS),
         "prefix": ("a message is appended to the record in the file", DOCS),

@@ -21,10 +21,10 @@ from langgraph.types import Command, interrupt
 
 DOCS = "https://docs.langchain.com/oss/python/langgraph/durable-execution"
 CONFIG: dict[str, Any] = {"configurable": {"thread_id": "session"}}
-ONE_THREAD = {**CONFIG, "max_concurrency": 1}  # for what is done in the background: one by one
+ONE_THREAD = {**CONFIG, "max_concurrency": 1}  # background work runs sequentially
 
 
-LONG = 10.0  # seconds; never waited for, unless something is wrong here
+LONG = 10.0  # seconds; only reached if something is wrong here
 
 
 class State(TypedDict):
@@ -76,7 +76,7 @@ class Sync(_Agent):
     }
 
     def fork(self, directory: str, world: Any) -> tuple[Any, Any]:
-        """Twice from one checkpoint, as in time travel: and the first is still what it was."""
+        """Resume twice from one checkpoint, as in time travel; the first result must stay unchanged."""
         with Opened(directory, world) as graph:
             graph.invoke(
                 {"messages": [{"role": "user", "content": world.task}]}, CONFIG, durability=self.durability
@@ -93,8 +93,8 @@ class Async(Sync):
     """LangGraph agent on SqliteSaver, durability="async" (the default)"""
 
     durability = "async"
-    # Checkpoints are written while the next step runs already: that some may be missing is documented.
-    # Here each is written when that step has done its work: as late as may be.
+    # Checkpoints are written while the next step already runs: that some may be missing is documented. Here
+    # each is written once that step has done its work: as late as permitted.
     promises = {
         "resumes": ("execution resumes from the last recorded step after a failure", DOCS),
         "same-answer": ("a workflow that is resumed comes to its end as if never interrupted", DOCS),
@@ -107,15 +107,15 @@ class Exit(_Agent):
 
     durability = "exit"
     unit = "the whole run of the graph, up to where it stops"
-    # Saved when the graph is left, and no sooner: that a crash in between cannot be recovered from is
-    # documented. There is no checkpoint in between to fork from, either.
+    # Saved only when the graph exits: that a crash before then cannot be recovered from is documented.
+    # There is no intermediate checkpoint to fork from, either.
     promises: dict[str, Any] = {}
 
 
 class Late(SqliteSaver):
     """Saves of the background when the next step has done its work: in an order that is allowed, and known.
 
-    When a thread gets to it depends on the machine's mood, and two runs would not be the same.
+    With a real thread the order would depend on the machine, and two runs would differ.
     """
 
     def __init__(self, db: sqlite3.Connection) -> None:
@@ -123,7 +123,7 @@ class Late(SqliteSaver):
         self.turn = threading.Condition()
         found = self.get_tuple(CONFIG)
         self.saved = found.metadata["step"] if found else -2  # the input is saved as step -1
-        # If the answer is there already, no step is going to run, and nobody tells when to save.
+        # If the answer is already stored, no step will run, and nothing would trigger the save.
         self.may_save = found is not None and any(
             channel == "messages" and is_answer(value[-1])
             for _task, channel, value in found.pending_writes or ()
@@ -148,7 +148,7 @@ class Late(SqliteSaver):
     def _noticed(self, step: int) -> Iterator[None]:
         try:
             yield
-        except BaseException:  # the graph is going to end: nobody will tell when to save
+        except BaseException:  # the graph is about to end: nothing would trigger the save
             self.may_save = self.for_good = True
             raise
         finally:
@@ -157,7 +157,7 @@ class Late(SqliteSaver):
                 self.turn.notify_all()
 
     def catch_up(self, *, is_last: bool) -> None:
-        """In a step: save all that came before it. After the last one there is nothing to wait for."""
+        """In a step: save everything before it. After the last step there is nothing to wait for."""
         step = get_config()["metadata"]["langgraph_step"]
         with self.turn:
             self.may_save = True

@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["langgraph-checkpoint-sqlite>=3"]
 # ///
-"""LangGraph's savers: every checkpoint is kept, the latest is what a graph resumes from."""
+"""LangGraph's savers: every checkpoint is kept; a graph resumes from the latest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DOCS = "https://docs.langchain.com/oss/python/langgraph/persistence"
 
 def _checkpoint(state: dict[str, Any]) -> dict[str, Any]:
     checkpoint = empty_checkpoint()
-    # Ids of checkpoints sort by time; a graph's own do.
+    # Checkpoint ids sort by time, as a graph's own do.
     checkpoint["id"] = f"{state['n']:08d}-0000-6000-8000-000000000000"
     checkpoint["channel_values"] = {"state": state}
     checkpoint["channel_versions"] = {"state": state["n"]}
@@ -31,7 +31,7 @@ def _checkpoint(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _put(session: str, state: dict[str, Any]) -> tuple[Any, ...]:
-    """What a graph's loop hands to put()."""
+    """The arguments that a graph's loop passes to put()."""
     config = {"configurable": {"thread_id": session, "checkpoint_ns": ""}}
     metadata = {"source": "loop", "step": state["n"]}
     return config, _checkpoint(state), metadata, {"state": state["n"]}
@@ -80,7 +80,7 @@ class Sqlite(_Sync):
     """LangGraph SqliteSaver, one connection, one file"""
 
     kind = SqliteSaver
-    callers = "threads"  # it has a lock; its documentation opens the connection for all threads
+    callers = "threads"  # it has a lock; its documentation shares the connection between threads
     suite = (SUITE, "conformance.py", "langgraph.checkpoint.sqlite:SqliteSaver")
 
     def open(self, directory: str) -> None:
@@ -118,7 +118,7 @@ class Memory(_Sync):
     """A control that loses data: LangGraph InMemorySaver, which keeps nothing on disk"""
 
     suite = (SUITE, "conformance.py", "langgraph.checkpoint.memory:InMemorySaver")
-    promises = {}  # "for debugging or testing purposes", says its documentation
+    promises = {}  # documented as "for debugging or testing purposes"
 
     def open(self, directory: str) -> None:
         self.saver = InMemorySaver()

@@ -44,7 +44,7 @@ class Sqlite:
         return dict(found) if found is not None else None
 
     def settings(self) -> dict[str, Any]:
-        """Of a new connection, as the store opens one for each call."""
+        """The settings of a new connection; the store opens one for each call."""
         db = sqlite3.connect(self.path)
         names = ("journal_mode", "synchronous")
         found = {name: db.execute(f"PRAGMA {name}").fetchone()[0] for name in names}

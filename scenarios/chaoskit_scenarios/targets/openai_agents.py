@@ -4,8 +4,8 @@
 # ///
 """Sessions of the OpenAI Agents SDK on SQLite: the items of a conversation, one database file for all.
 
-The SDK does its work in asyncio's default pool of threads, with a connection for each thread; the pool
-has one thread here, so that two runs do the same in the same order.
+The SDK works in asyncio's default thread pool, with a connection for each thread. Here the pool has one
+thread, so that two runs execute in the same order.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class AdvancedSqlite(Sqlite):
         return AdvancedSQLiteSession(session_id=session, db_path=self.place, create_tables=True)
 
     async def records(self, session: str) -> dict[str, Any]:
-        """Messages that users wrote: as stored, and as the structure of the turns tells them."""
+        """Messages written by users: as stored, and as counted by the structure of the turns."""
         mine = self._session(session)
         users = [item for item in await mine.get_items() if item["role"] == "user"]
         turns = await mine.get_conversation_turns()

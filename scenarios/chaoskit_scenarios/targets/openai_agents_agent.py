@@ -4,8 +4,8 @@
 # ///
 """An agent on the OpenAI Agents SDK: a session in SQLite, and a RunState in a file where it waits.
 
-The SDK does its work with the session in asyncio's default pool of threads; the pool has one thread here,
-so that two runs do the same in the same order.
+The SDK accesses the session in asyncio's default thread pool. Here the pool has one thread, so that two
+runs execute in the same order.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Sessions:
             return await _run(world, world.task, session)
 
     async def resume(self, directory: str, world: Any) -> str | None:
-        """With the same session, and nothing new to say."""
+        """With the same session, and no new input."""
         with opened(directory) as session:
             items = await session.get_items()
             if not items:
@@ -65,7 +65,7 @@ class Sessions:
             await Runner.run(agent, state, session=session)
 
     async def fork(self, directory: str, world: Any) -> tuple[Any, Any]:
-        """One RunState, resumed twice, one after the other; it holds all that a run needs."""
+        """One RunState, resumed twice in succession; it holds all that a run needs."""
         agent = _agent(world, gate=True)
         parked = await Runner.run(agent, world.task)
         (Path(directory) / STATE).write_text(parked.to_state().to_string())
@@ -98,7 +98,7 @@ async def _run(world: Any, given: Any, session: Any) -> str:
 
 def _agent(world: Any, gate: bool = False) -> Any:
     tools = [_tool(world, name, gate) for name in ACTS]
-    # With a gate the run ends after the tool: one effect is enough to see whether there are two.
+    # With a gate the run ends after the tool: one effect suffices to detect a duplicate.
     behaviour = "stop_on_first_tool" if gate else "run_llm_again"
     return Agent(name="agent", model=Scripted(world), tools=tools, tool_use_behavior=behaviour)
 
@@ -118,7 +118,7 @@ def _tool(world: Any, name: str, gate: bool) -> Any:
 
 
 def _answer(item: Any) -> str | None:
-    """The text of a message of the assistant; None if it is anything else."""
+    """The text of an assistant message; None for anything else."""
     if item.get("role") != "assistant":
         return None
     return "".join(part["text"] for part in item["content"])

@@ -4,7 +4,7 @@
 # ///
 """pydantic-graph 1.x FileStatePersistence: the snapshots of a graph run in one JSON file, one per run.
 
-A save is what a run does when a node is next; the latest is the last of the snapshots.
+A save is the snapshot that a run takes before its next node; the latest is the last snapshot in the file.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class FilePersistence:
 
     style = "history"
     unit = "one snapshot_node(): the state and the node that is next"
-    largest = 200_000  # every snapshot is a rewrite of the whole file
+    largest = 200_000  # every snapshot rewrites the whole file
     promises = {
         "durable": ("the state of a run is kept in a JSON file, a snapshot before each node", API),
         "prefix": ("the entire history of snapshots can be loaded", API),

@@ -1,7 +1,7 @@
-"""The reference agent, whole: sessions that survive being killed, resumed by asking the same again.
+"""The complete reference agent: sessions that survive being killed, resumed by repeating the same request.
 
-A payment may be repeated, because the service knows its key. A mail cannot be repeated nor asked about: one
-that was interrupted is an open question to the user, and is never sent blindly again.
+A payment may be repeated, because the service recognises its key. A mail can be neither repeated nor
+queried: an interrupted one becomes an open question to the user, and is never blindly sent again.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class Sqlite:
             await agent.close()
 
     async def resume(self, directory: str, world: Any) -> str:
-        """The same request again: goes on with it, or repeats its answer."""
+        """Repeat the same request: this resumes it, or returns its answer again."""
         return await self.start(directory, world)
 
     async def validate(self, directory: str) -> None:
-        """Opening is recovery; what is there is all read."""
+        """Opening recovers the session, which reads everything."""
         agent = await self._open(directory, None)
         await agent.close()
 
@@ -130,7 +130,7 @@ def tools(world: Any) -> Toolbox:
     async def pay(args: Args, key: str) -> str:
         return str(world.act("payments", "pay", key=key, **args))
 
-    async def mail(args: Args, _key: str) -> str:  # mail knows no keys
+    async def mail(args: Args, _key: str) -> str:  # mail has no idempotency keys
         return str(world.act("mail", "send", **args))
 
     return Toolbox(

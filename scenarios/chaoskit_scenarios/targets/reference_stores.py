@@ -1,7 +1,7 @@
-"""The reference agent's own stores: a message and a checkpoint of it, as the agent writes them in a turn.
+"""The reference agent's own stores: a message and its checkpoint, as the agent writes them in a turn.
 
-Each session is opened as the agent opens it: its lock, its log, its store, and what lies beyond the last
-checkpoint is rolled back. A turn whose checkpoint is there is not done again.
+Each session is opened as the agent opens it: its lock, its log, its store; everything beyond the last
+checkpoint is rolled back. A turn that already has its checkpoint is not repeated.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Sqlite(Files):
     """The reference agent's store on SQLite: one database, a log beside it"""
 
     kind = "sqlite"
-    callers = "one"  # a thread for each session's connection: two runs would differ
+    callers = "one"  # each session's connection has its own thread: two runs would differ
 
     async def settings(self) -> dict[str, Any]:
         if not self.opened:

@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["strands-agents>=1"]
 # ///
-"""Strands' sessions on files: an agent with a session manager, whose messages are written as they come.
+"""Strands' sessions on files: an agent with a session manager, whose messages are written as they arrive.
 
 One call appends one message; items that belong together are its content blocks.
 """
@@ -73,7 +73,7 @@ class File:
         manager.sync_agent(agent)
 
     def items(self, session: str) -> list[dict[str, Any]]:
-        self.agents.pop(session, None)  # as a new process would: restored from the files
+        self.agents.pop(session, None)  # restored from the files, as in a new process
         _, agent = self._of(session)
         return [json.loads(block["text"]) for m in agent.messages for block in m["content"]]
 

@@ -19,7 +19,7 @@ from reference_agent.daemon.state import State
 
 
 def links_late() -> None:
-    """The link counts at once, and is on disk some time later."""
+    """The link takes effect at once and reaches the disk later."""
     sound = Journal.write
     late: set[asyncio.Task[None]] = set()
 
@@ -47,7 +47,7 @@ def links_late() -> None:
 
 
 def marks_before_delivery() -> None:
-    """Not questions, whose loss would keep the asker waiting, nor poison, whose failures are counted."""
+    """Not for questions, whose loss would block the asker, nor for poison, whose failures are counted."""
     sound = Delivery._turn
 
     async def turn(self: Delivery, session: ProviderSession, message: Message) -> None:
@@ -55,7 +55,7 @@ def marks_before_delivery() -> None:
             return await sound(self, session, message)
         await self._journal.write(Settled(message.message_id, DELIVERED))
         await sound(self, session, message)
-        for news in self._waiting.pop(message.message_id, ()):  # it may be a reply
+        for news in self._waiting.pop(message.message_id, ()):  # the message may be a reply
             news.set_result(None)
         return None
 

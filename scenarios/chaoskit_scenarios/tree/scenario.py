@@ -1,9 +1,9 @@
-"""Scenario of the daemon.
+"""The scenario of the daemon.
 
 - `tree`: a random tree of six agents (or `--agents N`), and random operations among them at random
-  (virtual) times: spawn, send, ask, ask and fetch the reply later, suspend, resume, stop; a parent is
-  stopped while a child is spawned below it; some messages are poison. At the end everybody is asked
-  whether it is there. Nothing that was acknowledged is lost, repeated, orphaned or forgotten.
+  (virtual) times: spawn, send, ask, ask and fetch the reply later, suspend, resume, stop. A parent is
+  stopped while a child is spawned below it; some messages are poison. At the end every agent is asked
+  whether it is there. Nothing that was acknowledged is lost, repeated or orphaned.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from chaoskit_scenarios.mutants import TREE_MUTANTS
 from chaoskit_scenarios.readers import modules
 
 AGENTS = 6
-MOST = 200  # with more, a client that repeats itself after a crash asks for what nobody remembers (D5)
+MOST = 200  # with more, a client that retries after a crash uses ids already forgotten (D5)
 CALLED = 10  # at the end, at most
 KINDS = {"ask": 5, "send": 4, "question": 2, "suspend": 2, "resume": 1}
-PACES = (0.05, 0.3, 1.5)  # seconds between two operations: a crowd, a conversation, one by one
+PACES = (0.05, 0.3, 1.5)  # seconds between two operations: concurrent, overlapping, sequential
 
 DAEMON_STORES = ("reference_agent.daemon.sqlite", "reference_agent.daemon.files")
 Step = dict[str, Any]
@@ -47,7 +47,7 @@ def workload_for(seed: int, agents: int) -> dict[str, Any]:
 
 
 def kinds(draw: random.Random, agents: int) -> list[str]:
-    """What happens, in order: most spawns early; stops late, or there would be nobody left."""
+    """The kinds of operations, in order: most spawns early; stops late, or no agent would be left."""
     some = 1 + agents // 10
     found = ["spawn"] * (agents - 1) + ["poison"] * some
     found += draw.choices(list(KINDS), list(KINDS.values()), k=4 + 3 * agents // 2)
@@ -63,7 +63,7 @@ def message(do: str, name: str, by: str, to: str, content: str) -> Step:
 
 
 class Script:
-    """Operations that make sense where they stand: whoever they are about has been spawned by then."""
+    """Operations that are valid when they run: the agents they involve have been spawned by then."""
 
     def __init__(self, draw: random.Random) -> None:
         self.there: list[str] = []
@@ -110,7 +110,7 @@ class Script:
         return self.there[-1 if self._shape == "chain" else 0]
 
     def _late(self) -> str:
-        """Not one of the first: most would be stopped with it."""
+        """Not one of the first: stopping it would stop most of the others."""
         return self._draw.choice(self.there[len(self.there) // 2 :])
 
     def _step(self, step: Step, after: float = 0.0) -> None:

@@ -1,9 +1,10 @@
-"""The daemon as a target: agents in a tree, and a client that does each operation at its time.
+"""The daemon as a target: agents in a tree, and a client that performs each operation at its time.
 
-Each life does the whole workload: what an earlier one did is recognised by the ids of agents and messages.
-The client acknowledges what the daemon has answered, and asks everybody at the end whether they are there.
+Each life performs the whole workload; operations of earlier lives are recognised by the ids of agents and
+messages. The client acknowledges each answer of the daemon, and at the end asks every agent whether it is
+there.
 
-The seed of the life also decides which of the tasks that are ready goes first, and how long SQLite takes.
+The life's seed also determines which of the ready tasks runs first, and how long SQLite takes.
 """
 
 from __future__ import annotations
@@ -60,9 +61,9 @@ class Client:
         self._answered = {agent: asyncio.Event() for agent in spawned}
 
     async def do(self, step: dict[str, Any]) -> None:
-        """At its time, but not before those are there whom it is about.
+        """Perform a step at its time, but not before the agents it involves exist.
 
-        Refusals are answers: the agent may be stopped, or its mailbox full.
+        A refusal is a valid answer: the agent may be stopped, or its mailbox full.
         """
         what, told = step["do"], {k: step[k] for k in step if k not in ("at", "do")}
         await asyncio.sleep(step.get("at", 0))
