@@ -394,7 +394,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def signature(self) -> str:
-        """What stays the same when the same bug is met again, or a witness is made smaller."""
+        """What stays the same when a bug is reproduced or its witness is shrunk."""
         return f"{self.invariant}/{self.kind}"
 
 

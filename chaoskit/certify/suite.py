@@ -18,7 +18,7 @@ PATIENCE = 300  # seconds
 
 
 def run(adapter: Adapter, say: environment.Say) -> dict[str, Any] | None:
-    """None where there is no suite; one that cannot be run says so."""
+    """None without a suite; if the suite cannot be run, the verdict is the reason."""
     if "suite" not in adapter.options:
         return None
     name, program, argument = adapter.options["suite"]

@@ -1,8 +1,8 @@
 """The fix hint: which write was not synced when it was acknowledged, and which sync was missing.
 
 A sync is proposed only after the model was run again with it in place and the state had become
-impossible. When no sync can help (the crash came before there was room for one), the hint says so:
-then the order of the operations is wrong, not their durability.
+impossible. When no sync can help (the crash came before there was room for one), the hint reports
+that: then the order of the operations is wrong, not their durability.
 """
 
 from __future__ import annotations

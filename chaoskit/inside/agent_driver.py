@@ -14,9 +14,9 @@ and, where the framework has such things:
     approve(directory, world)    resume it with an approval, as each of several processes may
     fork(directory, world)       resume twice from one checkpoint: (one state, the other)
 
-The `world` has the scripted model (`world.model(messages)`) and what tools do (`world.act(...)`). Where a
-framework does not know whether an interrupted call happened, does not try it again, and says so to the
-user, the adapter says so, too (`world.surface(...)`).
+The `world` has the scripted model (`world.model(messages)`) and what tools do (`world.act(...)`). If a
+framework does not know whether an interrupted call happened, does not retry it, and reports that to the user,
+the adapter calls `world.surface(...)`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class AdapterWorld:
         self.task: str = life.workload["task"]
         self.session = "session"
         self.before_acting: Callable[[], None] = lambda: None
-        self.found: dict[str, Any] | None = None  # what was found after a crash, until it is told
+        self.found: dict[str, Any] | None = None  # what was found after a crash, until it is reported
 
     def recovered(self) -> None:
         """Recovery is over when something new is asked or done, or when there is nothing left to do."""
@@ -89,7 +89,7 @@ class AdapterWorld:
 
 
 class Turns:
-    """A lock between processes: whoever has the byte may speak. A racer that dies with it is a bug."""
+    """A lock between processes: the holder of the byte may use the channel. A racer that dies with it is a bug."""
 
     def __init__(self) -> None:
         self._reading, self._writing = os.pipe()
@@ -145,7 +145,7 @@ def _validity(adapter: Any, directory: str) -> dict[str, Any]:
 def race(life: Life, adapter: Any, world: AdapterWorld) -> None:
     """Park a task, then resume it in several processes at once: the gated effect must happen once.
 
-    Its tool is slow: whoever is let to it acts when the others are there, too, or were refused.
+    The tool is slow on purpose: it acts when every other process has reached it or was refused.
     """
     directory = str(life.directory)
     call(adapter.park, directory, world)

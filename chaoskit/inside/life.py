@@ -67,7 +67,7 @@ def said_by(error: BaseException, directory: Path) -> str:
 
 
 class Operation:
-    """An operation in flight; `result` is what the caller is told."""
+    """An operation in flight; `result` is what the caller gets back."""
 
     def __init__(self) -> None:
         self.result: Any = None

@@ -17,9 +17,9 @@ An adapter is a class of about twenty lines (docs/adapters.md). Its methods may 
 `callers` says from where an application may call it: "threads" (every session is saved to from a thread of
 its own, in turns), "tasks" (the saves of different sessions are under way at once); else from one place.
 
-What is told: each operation with its acknowledgement, and looks (`recovered`, `end`): of every session
-the numbers of the saves that were found. A state is known by its number and must read exactly as it
-was saved; anything else is told as it is, shortened.
+Reported: each operation with its acknowledgement, and looks (`recovered`, `end`): for every session the
+numbers of the saves that were found. A state is recognised by its number and must read exactly as it was
+saved; anything else is reported as found, shortened.
 """
 
 from __future__ import annotations
@@ -107,12 +107,12 @@ def at_once(steps: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 
 
 def _do(life: Life, store: Store, step: dict[str, Any]) -> None:
-    with _told(life, step):
+    with _reported(life, step):
         store.do(step)
 
 
 async def _do_as_task(life: Life, store: Store, step: dict[str, Any]) -> None:
-    with _told(life, step):
+    with _reported(life, step):
         answer = store.begin(step)
         if inspect.isawaitable(answer):
             await answer
@@ -123,8 +123,8 @@ async def _gathered(tasks: list[Coroutine[Any, Any, None]]) -> None:
 
 
 @contextmanager
-def _told(life: Life, step: dict[str, Any]) -> Iterator[None]:
-    """One operation; an error is told, and the client goes on with the next."""
+def _reported(life: Life, step: dict[str, Any]) -> Iterator[None]:
+    """One operation; an error is reported, and the client continues with the next."""
     try:
         with life.operation("change", **step):
             sys.audit("persist.point", step["do"], "before")
@@ -283,7 +283,7 @@ def recognised(session: str, found: Any) -> Any:
 def meet_a_zombie(life: Life, store: Store) -> None:
     """One process opens and saves, and is stopped; another takes over; then the first goes on.
 
-    What the second was promised must be there in the end, whatever the first is told.
+    What the second process was promised must be there in the end, whatever answer the first one gets.
     """
     session, first, second, late = "a", 1, 2, 3
     reading, writing = os.pipe()

@@ -62,7 +62,7 @@ class Connection:
         return True
 
     async def client_leaves(self) -> None:
-        """Wait for it without a word."""
+        """Wait until the client closes the connection, sending nothing."""
         while await self._reader.read(65536):
             pass
 

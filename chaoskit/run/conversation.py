@@ -29,7 +29,7 @@ _MESSAGE = msgspec.json.Decoder(Ack | Probe | Invoke | Ok | Fail | Call | _Compl
 
 class Conversation:
     def __init__(self, channel: socket.socket, world: World, events: list[Event]) -> None:
-        self.last = ""  # "completed" or "failed", once the life has said so
+        self.last = ""  # "completed" or "failed", once the life has reported it
         self.detail = ""
         self.reusable = False  # whether its process may get another life
         self._channel = channel

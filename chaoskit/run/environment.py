@@ -83,7 +83,7 @@ def only_inside() -> str:
     if not link.is_symlink():
         aside = place / f"{package.name}-{os.getpid()}"
         aside.symlink_to(package)
-        aside.rename(link)  # whoever is first: both are the same
+        aside.rename(link)  # two processes may race: both links are the same
     return str(place)
 
 
