@@ -89,7 +89,7 @@ class AdapterWorld:
 
 
 class Turns:
-    """A lock between processes: the holder of the byte may use the channel. A racer that dies with it is a bug."""
+    """A lock between processes: the holder of the byte may use the channel. Dying with it is a bug."""
 
     def __init__(self) -> None:
         self._reading, self._writing = os.pipe()

@@ -3,7 +3,7 @@
 Almost always one. A process that checks rebuilt crash states gets one spec after the other, which
 saves a fork for each; it ends after the first life that does not complete, or that leaves something
 behind: a thread, an open file, a library that could not be opened and so was not closed. It would
-affect the next life (SQLite does not roll back a hot journal while this process holds a lock on the database).
+affect the next life: SQLite does not roll back a hot journal while this process holds a lock on the file.
 """
 
 from __future__ import annotations
