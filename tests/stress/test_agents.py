@@ -97,6 +97,6 @@ def test_what_only_a_loss_of_power_can_see(chaos, name):
     chaos.run("payments", mutant=name, seed=1).assert_holds()
     found = chaos.run("payments", mutant=name, faults=("power",), profile=POWER_ONLY[name], runs=400, seed=1)
     found.assert_violates(MUTANTS[name])
-    hints = [line for witness in found.result.witnesses for line in witness.hint]
+    hints = [line for witness in found.result.witnesses for line in str(witness.hint).splitlines()]
     assert any(line.startswith("missing: fsync of") for line in hints)
     assert_met_again(found.result.witnesses[0])

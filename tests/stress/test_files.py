@@ -91,5 +91,5 @@ def test_what_only_a_loss_of_power_can_see(chaos, name):
         "payments", store="files", mutant=name, faults=("power",), runs=400, seed=1, profile=POWER_ONLY[name]
     )
     found.assert_violates(MUTANTS[name])
-    hints = [line for witness in found.result.witnesses for line in witness.hint]
+    hints = [line for witness in found.result.witnesses for line in str(witness.hint).splitlines()]
     assert any(line.startswith("missing: fsync of") for line in hints)
