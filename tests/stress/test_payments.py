@@ -19,5 +19,5 @@ def test_the_whole_sweep_holds(chaos):
 def test_cold_and_warm_starts_agree_at_every_point(chaos, mutant, shard):
     warm = chaos.run("payments", mutant=mutant, shard=(shard, 4), seed=1).result
     cold = chaos.run("payments", mutant=mutant, shard=(shard, 4), seed=1, cold=True).result
-    assert warm.table == cold.table
+    assert warm.found.table == cold.found.table
     assert [w.finding for w in warm.witnesses] == [w.finding for w in cold.witnesses]
