@@ -145,7 +145,7 @@ def compare(before: Path, after: Path, fail_on: FailOn) -> None:
 
     Examples: `chaoskit compare old.json new.json`, `chaoskit compare old.json new.json --fail-on hazard`
 
-    Exit code 1 if a promise is newly broken (with --fail-on hazard: or a hazard is new).
+    Exit code 1 if a promise is newly broken; with --fail-on hazard, also if a hazard is new.
     """
     old, new = certificates.load(before), certificates.load(after)
     click.echo(f"{_identity(old)}  ->  {_identity(new)}")
