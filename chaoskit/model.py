@@ -35,7 +35,7 @@ class Verdict(enum.Enum):
         return max(verdicts, key=lambda v: v.rank, default=Verdict.NOT_MEASURED)
 
 
-# --- what is tested ----------------------------------------------------------------------------
+# --- scenarios ---------------------------------------------------------------------------------
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +79,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     stores: tuple[str, ...] = ()  # kinds of store that the target supports, the default first
 
 
-# --- what is done to it ------------------------------------------------------------------------
+# --- faults and schedules ----------------------------------------------------------------------
 
 When = Literal["before", "after", "half"]
 
@@ -143,7 +143,7 @@ class Firing(msgspec.Struct, frozen=True):
     when: When
 
 
-# --- what was seen -----------------------------------------------------------------------------
+# --- history -----------------------------------------------------------------------------------
 # `at` is the position in the life's trace: the number of named points announced so far, or of disk
 # operations if the disk is watched.
 
@@ -354,7 +354,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     doubts: tuple[Doubt, ...] = ()  # reasons why this run proves nothing
 
 
-# --- what was judged ---------------------------------------------------------------------------
+# --- judgement ---------------------------------------------------------------------------------
 
 
 class Violation(msgspec.Struct, frozen=True):

@@ -136,7 +136,7 @@ def _by_reference(what: str, name: str, kind: type[T], known: dict[str, T]) -> T
     return found
 
 
-# --- what a scenario offers
+# --- mutants, stores and agents of a scenario
 
 
 def mutant(scenario: Scenario, name: str, store: str | None = None) -> Mutant:

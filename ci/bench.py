@@ -108,7 +108,7 @@ def compare(title: str, ways: dict[str, Way], rounds: int, goal: str) -> dict[st
     return {"goal": goal, "rows": rows}
 
 
-# --- what recording costs ------------------------------------------------------------------------
+# --- recording -----------------------------------------------------------------------------------
 
 
 def writing(control: interposer.Control, way: str) -> Way:

@@ -28,17 +28,17 @@ def page() -> str:
         for m in s.mutants
         if not m.stores or set(m.stores) & set(s.stores)
     ]
-    lines = ["# What there is", "", "Generated from the registries by `python ci/tables.py`."]
+    lines = ["# Registry", "", "Generated from the registries by `python ci/tables.py`."]
     lines += table(
         "Scenarios",
         ("name", "what it does", "stores"),
         [(s.name, s.summary, ", ".join(s.stores)) for s in scenarios],
     )
-    lines += table("Invariants", ("name", "what it demands"), [(i.name, i.summary) for i in invariants])
+    lines += table("Invariants", ("name", "what must hold"), [(i.name, i.summary) for i in invariants])
     claims = registry.claims().values()
     lines += table(
         "Claims",
-        ("name", "what it demands", "of", "property", "applies without a promise"),
+        ("name", "what must hold", "for", "property", "applies without a promise"),
         [(c.name, c.summary, f"{c.subject}s", c.aspect, "yes" if c.basic else "no") for c in claims],
     )
     lines += table(

@@ -26,7 +26,7 @@ UNDISTURBED = "undisturbed"  # stands in for the tier of a violation without any
 Sign = Literal["VIOLATED", "unknown", "hazard", "holds", "-"]
 FailOn = Literal["promise", "hazard"]
 BY_DEFAULT = Promise(
-    "what was acknowledged survives the end of the process",
+    "acknowledged data survives the end of the process",
     "the adapter declares no promises, so it is held to the basic claims",
 )
 

@@ -41,7 +41,9 @@ def _options(command: Command) -> Command:
             show_default=f"all but {', '.join(set(tiers()) - set(default_tiers()))}",
             help=f"Some of: {', '.join(tiers())} (`chaoskit list tiers`).",
         ),
-        click.option("--seed", type=Seed(), default="0", show_default=True, help="Decides everything."),
+        click.option(
+            "--seed", type=Seed(), default="0", show_default=True, help="Determines everything random."
+        ),
         click.option(
             "--runs",
             type=click.IntRange(min=1),
@@ -109,7 +111,7 @@ def certify(
     TARGET is a known name (`chaoskit list targets`), `module:Class` or `file.py:Class` of an adapter
     (docs/adapters.md). Its requirements are installed into a separate environment, once.
 
-    The verdict is about what the library promises; what it does not promise is listed as a hazard.
+    The verdict covers the library's promises; a violation of anything else is listed as a hazard.
 
     Examples: `chaoskit certify langgraph-sqlite`, `chaoskit certify ./my_store.py:MyStore --for 60s`
 

@@ -65,9 +65,9 @@ def _invariant(name: str) -> Explained:
         yield f"{name}: a claim about {found.subject}s. {found.summary}."
         yield ""
         yield from _documentation(found.check)
-        basic = "Every store is held to it" if found.basic else "Counts only where it is promised"
+        basic = "Every adapter is held to it" if found.basic else "Counts only where it is promised"
         yield ""
-        yield f"{basic}, if the adapter declares no promises." if found.basic else f"{basic}."
+        yield f"{basic}, if it declares no promises." if found.basic else f"{basic}."
     else:
         yield f"{name}: an invariant. {found.summary}."
         yield ""

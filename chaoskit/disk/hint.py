@@ -49,7 +49,7 @@ class Hint(msgspec.Struct, frozen=True):
         if not self.losses:
             text.append("nothing is lost in this state: a kill alone leaves it")
         elif not self.missing:
-            text.append("no sync could have prevented it: write aside, then rename")
+            text.append("no sync could have prevented it: write to a temporary file, then rename it")
         return "\n".join([*text, self.timeline])
 
 

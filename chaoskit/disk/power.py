@@ -28,9 +28,9 @@ a written one, or a zero where the file was not written before.
      may be there without the earlier truncation. Names persist independently of data.
  R4  rename is atomic, and durable with either of its directories: no file system in use on Linux
      splits it, so a warning about one that does would not be useful.
- R5  Operations on one name persist in order: an entry is what it was at some time.
+ R5  Operations on one name persist in order: an entry has a value that it had at some time.
  R6  Moves of directories persist in order: otherwise a subset of them could make a cycle.
- R7  The size may persist without the data: what was not written reads as zeros.
+ R7  The size may persist without the data: unwritten bytes read as zeros.
  R8  A durable write (O_SYNC, O_DSYNC) makes the file's earlier data durable with it. The contract
      covers its own bytes only, but files with both kinds of writes are too rare to report this.
  R9  The last write may be torn at any byte: the rest absent, zeros (where the file grew), or old.

@@ -3,7 +3,7 @@
 Protocol with the supervisor, one JSON object per line on an inherited stream socket:
 
     <- the spec (`protocol.LifeSpec`): what to run, where, with which fault
-    -> {"type": "ack" | "probe" | "invoke" | "ok" | "fail", "life", "at", ...}    an event, as it is kept
+    -> {"type": "ack" | "probe" | "invoke" | "ok" | "fail", "life", "at", ...}    an event, as recorded
     -> {"type": "call", "life", "at", "service", "action", "args", "key"}         answered by one line
     <- {"result": ...} | {"error": "..."}
     -> {"type": "completed", "reusable": bool} | {"type": "failed", "detail": traceback}

@@ -217,7 +217,7 @@ def _noted(tasks: Iterator[tuple[int, T]], under_way: deque[tuple[int, T]]) -> I
         yield item
 
 
-# --- what is asked for ---------------------------------------------------------------------------
+# --- campaigns -----------------------------------------------------------------------------------
 
 
 def run_campaign(resolved: Resolved, progress: Progress = lambda _so_far: None) -> Result:
@@ -252,7 +252,7 @@ def plan_of(settings: Settings) -> Plan:
     return Sweep(fault=fault)
 
 
-# --- less than a campaign ------------------------------------------------------------------------
+# --- replay --------------------------------------------------------------------------------------
 
 
 def replay(resolved: Resolved, schedule: Schedule) -> Result:
