@@ -46,7 +46,7 @@ something, the model does not lose it. A finding here is a bug.
      of writing; the size on disk grows only then, after the data (data=ordered). So a new file may
      be empty or shorter, but its size never covers data that was not written back.
  E4  A page that has a block is overwritten in place, at any time, whatever the journal does: each
-     such page has its content of some time since it was durable, independently of other pages.
+     such page shows its content at some time since it was durable, independently of the others.
  E5  A write that ends in a block that the file already has moves the size at once, as metadata, and
      its data comes later: the end may read as zeros (ext4_da_write_end). If a write begins in such a
      block and ends beyond it, kernels differ; the model writes it back with its size.
