@@ -181,7 +181,7 @@ def test_pages_say_promise_or_hazard():
     broken = made({"durable": {"process": VIOLATED}}, (finding(),))
     hazard = made({"atomic": {"process": VIOLATED}}, (finding("atomic", None),))
     assert "**VIOLATED**" in pages.markdown(broken)
-    assert "It is promised: it is kept (https://example.org)" in pages.markdown(broken)
+    assert "Promised: it is kept (https://example.org)" in pages.markdown(broken)
     assert "| atomic | hazard |" in pages.markdown(hazard)
     assert "not a broken promise" in pages.markdown(hazard)
     assert "breaks durable" in pages.badge_svg(broken)
