@@ -232,6 +232,20 @@ def test_a_failure_is_replayed_by_its_short_id_and_as_the_last_one(chaoskit):
         assert (again.returncode, again.stdout.splitlines()[-1]) == (1, "recovers/failed: reproduced")
 
 
+def test_a_token_that_names_an_invariant_by_its_former_name_replays(chaoskit):
+    old = Repro(
+        version=__version__,
+        scenario="http",
+        mutant="ignores-last-event-id",
+        seed=1,
+        schedule=Schedule(()),
+        signature="told/repeated",
+    )
+    result = chaoskit("replay", repro.encode(old))
+    expected = (1, "client-consistency/repeated: reproduced")
+    assert (result.returncode, result.stdout.splitlines()[-1]) == expected, result.stderr
+
+
 def test_an_id_that_nobody_knows_is_wrong_use(chaoskit):
     assert "no finding was seen here" in chaoskit("replay", "last").stderr
     chaoskit("run", f"{TARGETS}:FAILING", "--jobs", "1")
@@ -264,6 +278,7 @@ def test_no_line_is_wider_than_80_columns_but_commands_messages_and_tokens(chaos
         ("disk", "Method."),
         ("holds", "Exit code 0"),
         ("payments", "Judged by: recovers"),
+        ("told", "client-consistency: an invariant"),
     ],
 )
 def test_every_word_is_explained(chaoskit, word, said):

@@ -144,7 +144,9 @@ SESSION_MUTANTS = (
         "renames a snapshot that is not synced: only a loss of power shows it",
     ),
     _session_mutant(
-        "ignores-last-event-id", "told", "a client that comes back gets all events again (scenario http)"
+        "ignores-last-event-id",
+        "client-consistency",
+        "a client that reconnects gets all events again (scenario http)",
     ),
 )
 

@@ -95,7 +95,7 @@ SCENARIOS = {
             "chaoskit_scenarios.sessions.http_target:main",
             http,
             "tokens",
-            "told",
+            "client-consistency",
             preload=FOR_HTTP,
         ),
     )
