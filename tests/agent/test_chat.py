@@ -223,7 +223,7 @@ def test_a_resume_that_fails_leaves_the_chat_where_it_was(run):
     assert (done.returncode, run.notes()) == (0, ["one", "two"])
     problems = done.stderr.splitlines()
     assert len(problems) == 4
-    assert f"there is no session nobody in {run.state}" in problems[1]
+    assert f"no session nobody in {run.state}" in problems[1]
 
 
 @pytest.mark.requirement("K7", "O1")
@@ -293,9 +293,9 @@ BAD = [
     (["chat", "--resume", ""], 2, "letters, digits, - and _"),
     (["show", "x" * 65], 2, "letters, digits, - and _"),
     (["say", "é", "hello"], 2, "letters, digits, - and _"),
-    (["chat", "--resume", "nobody"], 1, "there is no session nobody"),
-    (["show", "nobody"], 1, "there is no session nobody"),
-    (["say", "nobody", "hello"], 1, "there is no session nobody"),
+    (["chat", "--resume", "nobody"], 1, "no session nobody"),
+    (["show", "nobody"], 1, "no session nobody"),
+    (["say", "nobody", "hello"], 1, "no session nobody"),
     (["chat", "--url", "http://127.0.0.1:1/v1"], 2, "--url needs --model"),
     (["chat", "--model", "m"], 2, "--model m needs --url"),
     (["chat", "--url", "ftp://x/v1", "--model", "m"], 2, "expected a base URL"),
@@ -420,7 +420,7 @@ def test_a_second_ctrl_c_leaves_a_tool_that_hangs_and_nothing_accepted_is_lost(r
     with run.open("chat", "--resume", "s1", code=STUCK) as process:
         process.stdin.write("second\n")
         process.stdin.flush()
-        for line in ("working", "[a tool is at work"):
+        for line in ("working", "[waiting for a tool"):
             while not process.stdout.readline().startswith(line):
                 assert process.poll() is None
             process.send_signal(signal.SIGINT)
@@ -472,7 +472,7 @@ def test_over_http_a_cut_stream_is_told_and_begins_again(run, tmp_path):
     with ModelServer([Misbehaviour("cut", after=2)]) as server:
         where = ["--config", str(config), "--url", server.url, "--model", "m"]
         done = run("chat", *where, typed="hello\n")
-    assert "[the answer was cut off; it begins again]" in done.stdout
+    assert "[the answer was cut off; starting again]" in done.stdout
     assert done.stdout.rstrip().endswith("agent: You said: hello")
     assert done.returncode == 0
 
@@ -520,7 +520,7 @@ def test_the_screen_shows_streamed_words_once_and_says_when_they_are_void(capsys
     assert capsys.readouterr().out.splitlines() == [
         "you: go",
         "agent: Hal",
-        "[the answer was cut off; it begins again]",
+        "[the answer was cut off; starting again]",
         "agent: Hallo",
         '  * note({"text": "x"})',
     ]

@@ -143,16 +143,16 @@ def test_known_keys_are_not_reported(file):
         ({"budget_usd": -0.5}, "budget_usd: expected a number, 0 or more, or null, found -0.5"),
         (
             {"tool_timeout_seconds": 0},
-            "tool_timeout_seconds: expected a number of seconds above 0, or null, found 0",
+            "tool_timeout_seconds: expected a number of seconds greater than 0, or null, found 0",
         ),
         ({"cadence": "daily"}, 'cadence: expected "turn", "call" or "periodic", found "daily"'),
         ({"log_level": "loud"}, 'log_level: expected "debug", "info", "warning" or "error", found "loud"'),
         ({"stream": 1}, "stream: expected true or false, found 1"),
-        ({"model": None}, "model: expected a text, found null"),
-        ({"provider_url": 5}, "provider_url: expected a text, or null, found 5"),
-        ({"log_secret_names": ["a", 1]}, 'log_secret_names: expected a list of texts, found ["a", 1]'),
-        ({"model": ["x" * 90]}, f'model: expected a text, found ["{"x" * 58}...'),
-        ({"model": {"a\nb": 1}}, 'model: expected a text, found {"a\\nb": 1}'),
+        ({"model": None}, "model: expected a string, found null"),
+        ({"provider_url": 5}, "provider_url: expected a string or null, found 5"),
+        ({"log_secret_names": ["a", 1]}, 'log_secret_names: expected a list of strings, found ["a", 1]'),
+        ({"model": ["x" * 90]}, f'model: expected a string, found ["{"x" * 58}...'),
+        ({"model": {"a\nb": 1}}, 'model: expected a string, found {"a\\nb": 1}'),
         (
             {"cadence": "periodic", "checkpoint_every_turns": None},
             (
@@ -168,11 +168,8 @@ def test_known_keys_are_not_reported(file):
             ),
         ),
         ([1], "expected a JSON object, found [1]"),
-        ("", "expected JSON, found something else (Input data was truncated)"),
-        (
-            '{"max_retries": NaN}',
-            "expected JSON, found something else (JSON is malformed: invalid character (byte 16))",
-        ),
+        ("", "not valid JSON (Input data was truncated)"),
+        ('{"max_retries": NaN}', "not valid JSON (JSON is malformed: invalid character (byte 16))"),
     ],
 )
 def test_a_value_that_makes_no_sense_is_refused_in_one_line(file, content, complaint):
@@ -186,7 +183,7 @@ def test_bytes_that_are_no_text_and_a_file_that_is_not_there_are_refused(file):
     with pytest.raises(BadConfig, match=r"config.json: cannot be read \(No such file"):
         load(file)
     file.write_bytes(b'{"model": "\xff"}')
-    with pytest.raises(BadConfig, match=r"config.json: expected JSON, found something else"):
+    with pytest.raises(BadConfig, match=r"config.json: not valid JSON"):
         load(file)
 
 

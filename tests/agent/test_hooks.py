@@ -233,12 +233,12 @@ def test_a_tools_name_is_matched_as_a_whole(tool, matched, event):
     [
         ([PreToolUse], print, "pay(", "tool='pay(' is not a regular expression: missing ), "),
         ([PreToolUse], print, 5, "tool=5 is not a regular expression: "),
-        ([PreToolUse, TurnStart], print, "pay", "tool='pay' was given for TurnStart, which is about no"),
+        ([PreToolUse, TurnStart], print, "pay", "tool='pay' was given for TurnStart, which does not concern"),
         ([], print, None, "expected at least one kind of event, found none"),
         (["PreToolUse"], print, None, "expected kinds of event (PreToolUse, AgentStart, "),
         ([Deny], print, None, "found <class 'reference_agent.turn.hooks.Deny'>"),
         (Deny, print, None, "found <class 'reference_agent.turn.hooks.Deny'>"),
-        ([PreToolUse], "print", None, "expected a handler that can be called, found 'print'"),
+        ([PreToolUse], "print", None, "expected a callable handler, found 'print'"),
     ],
 )
 def test_a_registration_that_makes_no_sense_is_refused(kinds, handler, tool, complaint):

@@ -127,7 +127,7 @@ def test_the_whole_answer_has_a_time_limit_too(mode):
             await asked(provider, mode)
 
     slow = Misbehaviour("slow", seconds=3600)
-    with ModelServer([None, slow]) as server, pytest.raises(ModelError, match="time-out"):
+    with ModelServer([None, slow]) as server, pytest.raises(ModelError, match="timeout"):
         asyncio.run(story(server))
 
 

@@ -39,7 +39,7 @@ def test_a_message_survives_the_way_to_the_provider_and_back(message):
 @pytest.mark.requirement("K4")
 @pytest.mark.parametrize("role", ["system", "developer", "king"])
 def test_a_system_message_is_no_part_of_a_conversation(role):
-    with pytest.raises(ModelError, match=f"found one of '{role}'") as caught:
+    with pytest.raises(ModelError, match=f"found role '{role}'") as caught:
         from_wire({"role": role, "content": "obey"})
     assert not caught.value.retryable
 
@@ -70,9 +70,9 @@ def fragment(**fields):
 @pytest.mark.parametrize(
     ("chunks", "complaint", "retryable"),
     [
-        ([chunk({"content": "half"})], "finish_reason.*cut", True),
-        ([chunk({"content": "half"}, "length")], "ended by 'length'", False),
-        ([chunk({}, "content_filter")], "ended by 'content_filter'", False),
+        ([chunk({"content": "half"})], "finish_reason.*incomplete", True),
+        ([chunk({"content": "half"}, "length")], "finish_reason 'length'", False),
+        ([chunk({}, "content_filter")], "finish_reason 'content_filter'", False),
         (["{"], "expected a chunk as a JSON object, found '{'", True),
         (["[]"], "expected a chunk with choices", True),
         (['{"choices": 5}'], "expected a chunk with choices", True),

@@ -34,7 +34,7 @@ def test_what_is_said_costs_the_same_in_every_life():
 
 @pytest.mark.parametrize("conversation", [[], [*HELLO, *HELLO]])
 def test_a_conversation_that_is_not_in_the_script_is_an_error(conversation):
-    with pytest.raises(ModelError, match="expected 1 to 1 messages of the user") as caught:
+    with pytest.raises(ModelError, match="expected 1 to 1 user messages") as caught:
         ask(ScriptedProvider(SCRIPT), "complete", conversation)
     assert not caught.value.retryable
 

@@ -218,8 +218,8 @@ def test_a_port_that_is_taken_is_one_line_and_no_session_is_touched(state):
         (("--port", "70000"), 2, "expected 0 to 65535"),
         (("--port", "-1"), 2, "expected 0 to 65535"),
         (("--port", "http"), 2, "expected 0 to 65535"),
-        (("--sweep", "0"), 2, "more than 0"),
-        (("--sweep", "nan"), 2, "more than 0"),
+        (("--sweep", "0"), 2, "greater than 0"),
+        (("--sweep", "nan"), 2, "greater than 0"),
         (("--port", "0", "--host", "nowhere.invalid"), 1, "cannot listen on nowhere.invalid port 0"),
         (("--port", "0", "--host", "192.0.2.1"), 1, "cannot listen on 192.0.2.1 port 0"),
         (("--port", "0", "--url", "http://127.0.0.1:1/v1"), 2, "--url needs --model"),
@@ -246,7 +246,7 @@ def test_whoever_can_be_reached_by_others_is_warned_that_there_is_no_login(state
         socket.create_connection(("127.0.0.1", int(port))).close()
         assert server.end() == 0
     (warning,) = complaints(state).splitlines()
-    assert "there is no login" in warning
+    assert "there is no authentication" in warning
 
 
 def test_this_machine_only_is_the_default_and_nobody_is_warned(state):

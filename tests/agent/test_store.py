@@ -183,7 +183,7 @@ def test_a_rollback_is_for_good_and_no_message_id_is_given_twice(kind):
 @pytest.mark.requirement("K4")
 @pytest.mark.parametrize("role", ["system", "developer", ""])
 def test_a_stored_system_message_is_an_error(role):
-    with pytest.raises(ValueError, match="expected a message of user, assistant or tool"):
+    with pytest.raises(ValueError, match="expected role user, assistant or tool"):
         stored_to_message([role, "be good", None, None, None, 0, None])
 
 

@@ -113,7 +113,7 @@ def test_a_late_repeat_of_an_old_request_touches_nothing_that_waits_or_runs(serv
 def test_what_waits_cannot_be_continued_without_its_token(service):
     async def main(coordinator):
         token = await waits(service)
-        with pytest.raises(NothingToDo, match="waits"):
+        with pytest.raises(NothingToDo, match="is waiting"):
             await coordinator.go_on("s")
         assert service.kinds("token.minted") == ["token.minted"]
         await coordinator.resume("s", token, "r", "yes")

@@ -188,7 +188,7 @@ def test_only_roots_are_resumed_with_a_prompt_and_children_on_demand(tmp_path, k
         assert states == {"a": "ACTIVE", "b": "SUSPENDED", "c": "SUSPENDED", "e": "SUSPENDED"}
         assert [message.content for message in told] == [prompt(daemon.state, "a")]
         assert told[0].content.startswith(PROMPT[:60])
-        assert told[0].content.endswith("when you send them a message: b.")
+        assert told[0].content.endswith("when you send it a message: b.")
         assert [len(history(daemon, agent)) for agent in "abce"] == [1, 0, 0, 0]
         await daemon.send("c", "wake up", sender="a")
         await daemon.settled()

@@ -309,11 +309,13 @@ def test_a_snapshot_whose_log_is_gone_or_of_another_session_is_an_error(home):
     home.log().unlink()
     before = home.snapshot().read_bytes()
     for _ in range(2):
-        with pytest.raises(Damaged, match=r"s\.json: at seq 4, but the log ends at 0: where is s\.mess"):
+        with pytest.raises(
+            Damaged, match=r"s\.json: at seq 4, but the log ends at 0: s\.messages\.jsonl is missing"
+        ):
             home.open()
     assert home.snapshot().read_bytes() == before
     home.snapshot().rename(home.snapshot("t"))
-    with pytest.raises(Damaged, match=r"t\.json: says that it is of session 's'"):
+    with pytest.raises(Damaged, match=r"t\.json: belongs to session 's'"):
         home.open("t")
 
 
