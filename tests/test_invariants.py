@@ -323,7 +323,7 @@ def agent(state="SUSPENDED", *turns):
 
 
 def found_tree(name="end", messages=None, damage=(), parents=None, **agents):
-    """A look at a daemon; everybody is a root, if nothing else is said."""
+    """A probe of a daemon; every agent is a root by default."""
     links = dict.fromkeys(agents) if parents is None else parents
     data = {"agents": agents, "parents": links, "messages": messages or {}, "damage": list(damage)}
     return Probe(1, 0, name, data)
@@ -444,12 +444,12 @@ def test_a_scenario_may_list_an_invariant_by_its_former_name(monkeypatch):
     assert registry.resolve(Settings(scenario="http")).claims == scenario.invariants
 
 
-def test_names_that_are_no_alias_stay_as_they_are():
+def test_other_names_are_returned_unchanged():
     for name in ("recovers", "durable", "no-such-invariant", "mine.py:INVARIANT", ""):
         assert registry.current_name(name) == name
 
 
-def test_an_alias_is_the_name_of_no_other_invariant():
+def test_no_alias_is_the_name_of_another_invariant():
     known = registry.invariants()
     aliases = [alias for each in known.values() for alias in each.aliases]
     assert len({*known, *aliases}) == len(known) + len(aliases)
