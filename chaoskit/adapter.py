@@ -202,11 +202,11 @@ def _assignments(node: ast.ClassDef | ast.Module) -> Iterator[tuple[str, ast.exp
 def _check_promises_are_plain(tree: ast.Module, place: str) -> None:
     """Promises that are computed, changed later or set elsewhere would be read wrongly: refuse them."""
     plain: set[ast.AST] = set()
-    for node in (tree, *(each for each in tree.body if isinstance(each, ast.ClassDef))):
-        for each in node.body:
-            annotated = [each.target] if isinstance(each, ast.AnnAssign) else []
-            targets = each.targets if isinstance(each, ast.Assign) else annotated
-            plain |= {target for target in targets if isinstance(target, ast.Name)}
+    bodies = [tree.body, *(each.body for each in tree.body if isinstance(each, ast.ClassDef))]
+    for each in (statement for body in bodies for statement in body):
+        annotated = [each.target] if isinstance(each, ast.AnnAssign) else []
+        targets = each.targets if isinstance(each, ast.Assign) else annotated
+        plain |= {target for target in targets if isinstance(target, ast.Name)}
     for node in ast.walk(tree):
         names = [getattr(node, attribute, None) for attribute in ("id", "attr", "name")]
         if PROMISES in names and node not in plain:

@@ -118,7 +118,7 @@ class ChaosResult:
 
     def assert_violates(self, invariant: str) -> None:
         __tracebackhide__ = True
-        if invariant not in self.findings:
+        if registry.current_name(invariant) not in self.findings:
             found = ", ".join(self.findings) or "nothing"
             expected = f"expected a violation of {invariant}, found {found} ({self.verdict})"
             pytest.fail(self._story(expected), pytrace=False)

@@ -372,6 +372,7 @@ class Invariant(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     summary: str
     check: Callable[[History], Iterable[Violation]]
+    aliases: tuple[str, ...] = ()  # former names, still accepted wherever an invariant is named
 
 
 Subject = Literal["store", "agent"]

@@ -121,8 +121,22 @@ def invariants() -> dict[str, Invariant]:
 
 
 def invariant(name: str) -> Invariant:
-    known = invariants()
+    known, name = invariants(), current_name(name)
     return known[name] if name in known else _by_reference("invariant", name, Invariant, known)
+
+
+def current_name(name: str) -> str:
+    """The name of an invariant, given that name or a former one; other names are returned unchanged."""
+    known = invariants()
+    if name in known:
+        return name
+    return next((each.name for each in known.values() if name in each.aliases), name)
+
+
+def current_signature(signature: str) -> str:
+    """`invariant/kind`, as in a token, with the invariant's current name."""
+    name, slash, kind = signature.partition("/")
+    return f"{current_name(name)}{slash}{kind}"
 
 
 def claims(subject: Subject | None = None) -> dict[str, Claim]:

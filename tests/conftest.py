@@ -17,7 +17,7 @@ from chaoskit.settings import Settings
 
 pytest_plugins = ["pytester"]
 
-# A slow machine is no bug, and the same tree gives the same answer twice.
+# A slow machine is not a bug, and the same tree must give the same result twice.
 hypothesis.settings.register_profile(
     "tests", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )

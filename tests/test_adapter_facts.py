@@ -1,4 +1,4 @@
-"""What is read of an adapter's file without running it."""
+"""What is read from an adapter's file without running it."""
 
 from pathlib import Path
 
@@ -25,20 +25,20 @@ def test_a_promise_may_name_a_constant_of_its_file(tmp_path: Path) -> None:
     assert read("a", f"{tmp_path}/a.py:Store").promises["durable"].where == "https://example.org/docs"
 
 
-def test_promises_that_cannot_be_read_are_an_error_and_not_none(tmp_path: Path) -> None:
+def test_unreadable_promises_are_an_error_rather_than_no_promises(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(STORE.format(where="made_up()"))
     with pytest.raises(BadAdapter, match="promises"):
         read("a", f"{tmp_path}/a.py:Store")
 
 
-def test_callers_that_nobody_knows_are_an_error(tmp_path: Path) -> None:
+def test_an_unknown_value_of_callers_is_an_error(tmp_path: Path) -> None:
     source = STORE.format(where="DOCS").replace("    promises", '    callers = "robots"\n    promises')
     (tmp_path / "a.py").write_text(source)
     with pytest.raises(BadAdapter, match="callers of Store: expected one, threads, tasks, got 'robots'"):
         read("a", f"{tmp_path}/a.py:Store")
 
 
-def test_what_is_under_way_at_once_is_of_different_sessions() -> None:
+def test_concurrent_changes_belong_to_different_sessions() -> None:
     steps = [{"session": name, "n": n} for n, name in enumerate("abaacb")]
     groups = list(at_once(steps))
     assert ["".join(step["session"] for step in group) for group in groups] == ["ab", "a", "acb"]
@@ -46,7 +46,7 @@ def test_what_is_under_way_at_once_is_of_different_sessions() -> None:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_what_a_shipped_adapter_promises_says_where(name: str) -> None:
+def test_each_promise_of_a_shipped_adapter_names_its_source(name: str) -> None:
     adapter = read(name, TARGETS[name])
     ours = name.startswith("reference-agent")  # needs nothing, and its documents are here
     assert adapter.requires or ours
@@ -63,7 +63,7 @@ def test_promises_are_read_with_and_without_an_annotation(tmp_path: Path, attrib
     assert set(read("a", f"{tmp_path}/a.py:Store").promises or ()) == {"durable"}
 
 
-def test_no_promises_and_an_empty_dictionary_of_them_are_told_apart(tmp_path: Path) -> None:
+def test_undeclared_promises_differ_from_an_empty_dictionary_of_promises(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(STORE.format(where="DOCS").replace("promises", "other"))
     assert read("a", f"{tmp_path}/a.py:Store").promises is None
     (tmp_path / "a.py").write_text(STORE.replace('{{"durable": ("kept", {where})}}', "{}"))
@@ -78,7 +78,7 @@ def test_a_call_takes_at_least_one_item(tmp_path: Path, most: str) -> None:
         read("a", f"{tmp_path}/a.py:Store")
 
 
-def test_what_one_call_appends_is_what_the_adapter_takes() -> None:
+def test_one_call_appends_no_more_items_than_the_adapter_takes() -> None:
     assert [len(items_of("a", n, 10)) for n in (1, 2, 3)] == [2, 3, 1]
     assert [len(items_of("a", n, 10, 1)) for n in (1, 2, 3)] == [1, 1, 1]
     single = items_of("a", 2, 10, 1)[0]

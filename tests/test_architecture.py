@@ -1,4 +1,4 @@
-"""The import contract, the table in ARCHITECTURE.md and the folders agree; the contract would notice."""
+"""The import contract, the table in ARCHITECTURE.md and the folders agree."""
 
 import re
 import sys
@@ -27,11 +27,11 @@ def contract():
     return import_contract.parse(rooms)
 
 
-def test_every_module_is_in_a_room_and_imports_what_its_room_may(graph):
+def test_every_module_is_in_a_room_and_imports_only_what_its_room_allows(graph):
     assert import_contract.problems(graph, contract()) == []
 
 
-def test_the_table_in_architecture_is_the_contract():
+def test_the_table_in_architecture_md_is_the_import_contract():
     page = (ROOT / "ARCHITECTURE.md").read_text().partition("## Rooms")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `([\w./]+)` \|[^|]*\| ([^|]*) \|$", page, re.MULTILINE)
     table = {room: set(re.findall(r"`([\w.]+)`", allowed)) for room, allowed in rows}
@@ -51,7 +51,7 @@ def test_the_table_in_architecture_is_the_contract():
         ),
     ],
 )
-def test_the_contract_would_notice(graph, change, problem):
+def test_the_contract_catches_a_forbidden_import(graph, change, problem):
     rooms = contract()
     change(rooms)
     assert any(problem in found for found in import_contract.problems(graph, rooms))

@@ -20,7 +20,7 @@ print(environment.place_of(["not-here==1"]))
 """
 
 
-def test_the_chosen_directory_comes_first_then_the_users_cache(monkeypatch, tmp_path):
+def test_the_configured_cache_directory_takes_precedence_over_the_users_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("CHAOSKIT_CACHE", str(tmp_path / "chosen"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert cache.cache_directory() == tmp_path / "chosen"
@@ -35,7 +35,7 @@ def test_the_chosen_directory_comes_first_then_the_users_cache(monkeypatch, tmp_
 @pytest.mark.skipif(
     interposer.SOURCE.with_name(compiling.LIBRARY_NAME).exists(), reason="built with the wheel"
 )
-def test_with_a_chosen_directory_nothing_is_written_to_the_users_cache(tmp_path):
+def test_with_a_configured_cache_directory_nothing_is_written_to_the_users_cache(tmp_path):
     home, chosen = tmp_path / "home", tmp_path / "chosen"
     home.mkdir()
     environment = {**os.environ, "HOME": str(home), "CHAOSKIT_CACHE": str(chosen)}

@@ -50,7 +50,7 @@ def test_a_shard_without_a_schedule_is_unknown_not_a_pass():
     assert "no schedule was run" in map(str, result.doubts)
 
 
-def test_no_time_at_all_is_unknown():
+def test_a_time_limit_of_zero_is_unknown():
     assert campaign("COUNTING", seconds=0.0).verdict is Verdict.UNKNOWN
 
 
@@ -72,7 +72,7 @@ def test_a_hang_is_a_finding():
     assert "did not finish in 0.2 s" in result.witnesses[0].finding.message
 
 
-def test_a_death_by_an_unknown_hand_is_unknown():
+def test_a_death_that_the_harness_did_not_cause_is_unknown():
     assert campaign("STRANGER").verdict is Verdict.UNKNOWN
 
 
@@ -86,12 +86,12 @@ def test_a_death_by_an_unknown_hand_is_unknown():
         ("THREADED", "expected one thread"),
     ],
 )
-def test_what_cannot_be_tested_says_why(name, reason):
+def test_a_scenario_that_cannot_be_tested_says_why(name, reason):
     with pytest.raises(CannotTest, match=f"(?s){reason}"):
         campaign(name)
 
 
-def test_runs_that_did_not_hold_are_kept_with_all_they_said(tmp_path):
+def test_runs_that_did_not_hold_are_kept_with_their_output(tmp_path):
     result = campaign("FAILING", keep=str(tmp_path))
     kept = tmp_path / "kill-after-append#1"
     assert result.witnesses[0].kept == str(tmp_path / "kill-before-append#1")
@@ -99,19 +99,19 @@ def test_runs_that_did_not_hold_are_kept_with_all_they_said(tmp_path):
     assert (kept / "history.jsonl").exists()
 
 
-def test_progress_is_told_after_every_run():
+def test_progress_is_reported_after_every_run():
     told = []
     run_campaign(registry.resolve(Settings(scenario=f"{TARGETS}:COUNTING")), told.append)
     assert [(so_far.runs, so_far.planned) for so_far in told] == [(n, 6) for n in range(1, 7)]
     assert (told[-1].covered, told[-1].findings) == (6, 0)
 
 
-def test_a_worker_keeps_to_a_core_of_those_that_it_may_use():
+def test_a_worker_is_pinned_to_one_of_its_allowed_cores():
     allowed = os.sched_getaffinity(0)
     cores = one_each(2 * len(allowed))
     assert sorted(cores) == sorted([*allowed, *allowed])
 
-    def look(core):  # in a thread: there it is for that thread alone
+    def look(core):  # in a thread: the affinity is per thread
         stay_on(core)
         return os.sched_getaffinity(0)
 
@@ -120,7 +120,7 @@ def test_a_worker_keeps_to_a_core_of_those_that_it_may_use():
 
 
 def test_until_violation_ends_the_whole_campaign_not_one_fault_of_it():
-    """FAILING dies of the first kill: the faults that come after it are not tried any more."""
+    """FAILING is violated by the first kill: later faults are not tried."""
     result = campaign("FAILING", faults=("kill", "disk"), until_violation=True, points="syscalls")
     assert result.verdict is Verdict.VIOLATED
     assert set(result.found.tiers) <= {"process", "torn"}

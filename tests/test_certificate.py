@@ -1,4 +1,4 @@
-"""Certificates: what their verdict is made of, how two are compared, what every page shows."""
+"""Certificates: how the verdict is derived, how two are compared, what each page shows."""
 
 import json
 import xml.etree.ElementTree as ET
@@ -77,23 +77,23 @@ FENCE = {"fenced": Promise("one writer", "https://example.org")}
         ({"durable": {"process": UNKNOWN}}, {}, UNKNOWN, "UNKNOWN"),
         ({"durable": {"process": HOLDS}}, {"coverage": {"process": Coverage()}}, UNKNOWN, "UNKNOWN"),
         ({"durable": {}}, {}, UNKNOWN, "UNKNOWN: see the reasons (durable not measured)"),
-        # What is not promised is a hazard, whatever it is.
+        # Whatever is not promised is a hazard.
         (
             {"durable": {"process": HOLDS}, "atomic": {"process": VIOLATED}},
             {"findings": (finding("atomic", None),)},
             HOLDS,
             "HOLDS its 1 promise; 1 hazard: atomic",
         ),
-        # ... and what is promised counts, also what few stores do by themselves.
+        # ... and whatever is promised counts, even if few stores promise it.
         (
             {"fenced": {"process": VIOLATED}},
             {"promises": FENCE, "findings": (finding("fenced"),)},
             VIOLATED,
             "VIOLATED: breaks fenced (1 of its 1 promise)",
         ),
-        # A violation without any fault is in no tier, and counts all the same.
+        # A violation without any fault belongs to no tier, but counts.
         ({"durable": {"undisturbed": VIOLATED}}, {}, VIOLATED, "VIOLATED"),
-        # Who promises nothing has broken nothing, and has not earned HOLDS either.
+        # A library that promises nothing has broken nothing, but has not earned HOLDS either.
         (
             {"durable": {"process": VIOLATED}},
             {"promises": {}, "findings": (finding("durable", None),)},
@@ -103,7 +103,7 @@ FENCE = {"fenced": Promise("one writer", "https://example.org")}
         ({"durable": {"process": HOLDS}}, {"promises": {}}, HOLDS, "HOLDS: promises nothing"),
     ],
 )
-def test_the_verdict_is_about_promises_and_is_earned(claims, more, verdict, headline):
+def test_the_verdict_depends_on_promises_and_needs_evidence(claims, more, verdict, headline):
     certificate = made(claims, **more)
     assert certificate.verdict is verdict
     assert certificate.headline().startswith(headline)
@@ -157,7 +157,7 @@ def test_a_certificate_survives_its_json(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"schema": 1}', "[1]"])
-def test_what_is_no_certificate_is_refused_in_one_line(tmp_path, text):
+def test_a_file_that_is_not_a_certificate_is_refused_in_one_line(tmp_path, text):
     path = tmp_path / "c.json"
     path.write_text(text)
     with pytest.raises(ValueError, match="is not a certificate"):
@@ -177,7 +177,7 @@ def test_comparing_says_what_is_fixed_and_what_is_broken():
     assert not list(certificates.compare(before, before))
 
 
-def test_pages_say_promise_or_hazard():
+def test_pages_distinguish_broken_promises_from_hazards():
     broken = made({"durable": {"process": VIOLATED}}, (finding(),))
     hazard = made({"atomic": {"process": VIOLATED}}, (finding("atomic", None),))
     assert "**VIOLATED**" in pages.markdown(broken)
@@ -196,7 +196,7 @@ def test_a_promise_about_crashes_says_nothing_about_power():
     assert promised.sign("durable", "power-ext4") == "VIOLATED"
 
 
-def test_the_page_is_one_file_and_escapes_what_it_shows():
+def test_the_html_page_is_one_file_and_escapes_its_content():
     page = pages.html(made({"durable": {"process": VIOLATED}}, (finding(),)))
     assert "&lt;nothing&gt;" in page
     assert "<script" not in page

@@ -1,4 +1,4 @@
-"""Certification's own arithmetic: shares of a time, tiers of a schedule, places for a full disk."""
+"""The arithmetic of certification: shares of the time limit, tiers of a schedule, points for a full disk."""
 
 import pytest
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.requirement("C4")
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A time that passes when it is told to."""
+    """A clock that advances on request."""
     now = [0.0]
     monkeypatch.setattr(budgets.time, "monotonic", lambda: now[0])
     return now
@@ -44,7 +44,7 @@ def test_without_a_limit_everything_is_done():
     assert not share.ran_out
 
 
-def test_tiers_that_are_filled_by_one_plan_share_it():
+def test_tiers_with_the_same_plan_share_its_runs():
     plans = {name: tier.plan(Scope()) for name, tier in tiers().items() if tier.plan}
     assert plans["process"] == plans["torn"] == plans["first-start"]
     assert plans["power-ext4"] != plans["power-posix"]
@@ -59,14 +59,14 @@ def point(op, name="write a"):
     return PersistPoint(name, op + 1, op)
 
 
-def test_what_strikes_before_the_first_change_is_a_first_start():
+def test_a_kill_before_the_first_change_belongs_to_first_start():
     tier = tier_of([Invoke(0, 7, 1, "change", {})])
     assert tier(Schedule((Kill(point(3), "before"),))) == "first-start"
     assert tier(Schedule((Kill(point(7), "before"),))) == "process"
     assert tier(Schedule((Kill(point(3), "before"), Kill(point(1), "before")))) == "recovery"
 
 
-def test_a_full_disk_refuses_only_what_needs_space():
+def test_a_full_disk_fails_only_operations_that_need_space():
     names = ("write a", "unlink a", "fsync a", "rename a")
     firings = [Firing(point(op, name), "before") for op, name in enumerate(names)]
     items = tiers()["disk-full"].plan(Scope()).items(1, Seen(firings, recoveries_only=True), (0, 1))

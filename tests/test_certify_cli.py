@@ -33,7 +33,7 @@ class Lines:
 '''
 
 
-def test_an_adapter_whose_call_takes_one_item_is_driven_with_one(chaoskit, tmp_path):
+def test_an_adapter_that_takes_one_item_per_call_gets_one_item_per_call(chaoskit, tmp_path):
     (tmp_path / "lines.py").write_text(ONE_AT_A_TIME)
     done = chaoskit("certify", "./lines.py:Lines", "--tiers", "process", "--jobs", "1", "--json", "c.json")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -42,7 +42,7 @@ def test_an_adapter_whose_call_takes_one_item_is_driven_with_one(chaoskit, tmp_p
     assert made.cell("atomic", "process").value == "HOLDS"
 
 
-def test_hazards_are_listed_and_count_only_if_asked_to(chaoskit, tmp_path):
+def test_hazards_are_listed_and_count_only_on_request(chaoskit, tmp_path):
     (tmp_path / "lines.py").write_text(
         ONE_AT_A_TIME
     )  # half a line is left by a kill in the middle of a write
@@ -76,7 +76,7 @@ def test_rendering_the_scoreboard_needs_no_interposer(tmp_path):
     assert "there is none" in refused.stderr
 
 
-def test_comparing_follows_the_same_rule(chaoskit, tmp_path):
+def test_compare_counts_hazards_by_the_same_rule(chaoskit, tmp_path):
     made = json.loads((BOARD / "burr-sqlite.json").read_text())
     (hazard, *_) = [f for f in made["findings"] if f["promise"] is None]
     better = {**made, "findings": [f for f in made["findings"] if f is not hazard]}

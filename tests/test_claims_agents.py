@@ -72,7 +72,7 @@ BROKEN: list[tuple[Invariant, list[Event], str]] = [
     (agents.SURFACED, [effect(), CRASH, BIRTH, surfaced(), effect(1)], "guessed"),
     (agents.SAME_ANSWER, [CRASH, BIRTH, end("another")], "other"),
     (agents.MODEL_ONCE, [asked(1), effect(), CRASH, BIRTH, asked(1, 1)], "repeated"),
-    # Acted upon by a life that had not asked for it itself.
+    # Acted upon by a life that had not asked for it.
     (agents.MODEL_ONCE, [asked(1), CRASH, BIRTH, effect(1), CRASHED_AGAIN, Born(2), asked(1, 2)], "repeated"),
     (agents.NO_ORPHAN, [asked(1), CRASH, BIRTH, asked(2, 1, "call_1")], "orphan"),
     (agents.VALID, [CRASH, BIRTH, recovered(valid=False, trouble="ValueError: no")], "refused"),
@@ -90,10 +90,10 @@ HELD: list[tuple[Invariant, list[Event]]] = [
     (agents.SURFACED, [CRASH, BIRTH, surfaced()]),
     (agents.SURFACED, [effect(), CRASH, BIRTH, effect(1, applied=False)]),
     (agents.SAME_ANSWER, [CRASH, BIRTH, end()]),
-    # Nothing had come of it: to ask again costs money, and nothing else.
+    # It had no effect yet: asking again costs money, and nothing else.
     (agents.MODEL_ONCE, [asked(1), CRASH, BIRTH, asked(1, 1)]),
     (agents.MODEL_ONCE, [asked(1), effect(), asked(2), CRASH, BIRTH, asked(2, 1)]),
-    # Life 1 redid turn 1 without asking; of turn 2 nothing came before it crashed, too.
+    # Life 1 repeated turn 1 without asking, and crashed before turn 2 had an effect.
     (
         agents.MODEL_ONCE,
         [asked(1), effect(), CRASH, BIRTH, effect(1), asked(2, 1), CRASHED_AGAIN, asked(2, 2)],
@@ -111,7 +111,7 @@ NOTHING: list[tuple[Invariant, list[Event]]] = [
     (agents.EFFECTS_ONCE, [MEANT, CRASH, BIRTH]),
     (agents.SURFACED, [effect(), asked(2), CRASH, BIRTH, end()]),
     (agents.SURFACED, [effect(), CRASH, BIRTH, asked(2, 1), end()]),  # its result was kept
-    (agents.SURFACED, [effect(), asked(2), CRASH, BIRTH, effect(1)]),  # effects-once has it
+    (agents.SURFACED, [effect(), asked(2), CRASH, BIRTH, effect(1)]),  # reported by effects-once
     (agents.SAME_ANSWER, [CRASH, BIRTH]),
     (agents.MODEL_ONCE, [asked(1), effect(), asked(2)]),
     (agents.MODEL_ONCE, [CRASH, BIRTH]),
@@ -123,22 +123,22 @@ NOTHING: list[tuple[Invariant, list[Event]]] = [
 
 
 @pytest.mark.parametrize(("claim", "events", "kind"), BROKEN)
-def test_it_is_broken(claim: Invariant, events: list[Event], kind: str) -> None:
+def test_a_broken_history_violates_the_claim(claim: Invariant, events: list[Event], kind: str) -> None:
     assert [violation.kind for violation in claim.check(history_of(events))] == [kind]
 
 
 @pytest.mark.parametrize(("claim", "events"), HELD)
-def test_it_holds(claim: Invariant, events: list[Event]) -> None:
+def test_a_sound_history_satisfies_the_claim(claim: Invariant, events: list[Event]) -> None:
     assert not list(claim.check(history_of(events)))
 
 
 @pytest.mark.parametrize(("claim", "events"), NOTHING)
-def test_there_is_nothing_to_judge(claim: Invariant, events: list[Event]) -> None:
+def test_a_history_without_evidence_is_not_judged(claim: Invariant, events: list[Event]) -> None:
     with pytest.raises(NothingToJudge):
         list(claim.check(history_of(events)))
 
 
-def test_what_is_stuck_says_which_error_and_not_the_advice_below_it() -> None:
+def test_a_stuck_agent_is_reported_with_its_error_and_not_with_advice_after_it() -> None:
     detail = "Traceback:\n  File x\nsome.OperationalError: table exists\n[SQL: CREATE]\n(see https://x)"
     (violation,) = agents.RESUMES.check(history_of([CRASH, BIRTH, Ended(1, "failed", detail)]))
     assert violation.message == "life 1 failed: some.OperationalError: table exists"

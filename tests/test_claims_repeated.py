@@ -1,4 +1,4 @@
-"""What was refused and asked for again may be at either place: no claim may hold that against a store."""
+"""A change that failed and was repeated may be stored at either place: neither violates a claim."""
 
 from typing import Any
 
@@ -23,17 +23,17 @@ REFUSED = [*ask(1), *ask(2, done=False), *ask(3), *ask(2, life=1)]
 
 @pytest.mark.parametrize("kept", [[1, 2, 3], [1, 3, 2]])
 @pytest.mark.parametrize("claim", [stores.DURABLE, stores.PREFIX])
-def test_a_save_that_was_repeated_later_may_be_the_latest_or_not(kept: list[int], claim: Invariant) -> None:
+def test_a_repeated_save_may_or_may_not_be_the_latest(kept: list[int], claim: Invariant) -> None:
     events = [*REFUSED, look(load=[kept[-1]], history=[[n] for n in kept])]
     assert not list(claim.check(history_of(events)))
 
 
-def test_an_older_one_may_not() -> None:
+def test_an_older_save_may_not_be_the_latest() -> None:
     events = [*REFUSED, look(load=[1], history=[[1], [2], [3]])]
     assert [v.kind for v in stores.DURABLE.check(history_of(events))] == ["lost"]
 
 
-def test_a_save_after_the_repeated_one_is_later_than_it() -> None:
+def test_a_save_made_after_the_repeated_one_is_the_latest() -> None:
     events = [*REFUSED, *ask(4, life=1), look(load=[2], history=[[1], [3], [2], [4]])]
     assert [v.kind for v in stores.DURABLE.check(history_of(events))] == ["lost"]
 

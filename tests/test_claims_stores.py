@@ -11,7 +11,7 @@ pytestmark = pytest.mark.requirement("C4")
 
 
 class Told:
-    """A history, word by word."""
+    """Builds a history event by event."""
 
     def __init__(self):
         self.events = [Born(0)]
@@ -58,14 +58,14 @@ EXAMPLES = [
     (stores.DURABLE, told().change(1).change(2).crash().look(load=[2], history=[[2]]), ["lost"]),
     (stores.DURABLE, told().change(1).change(1, do="delete").crash().look(load=[1]), ["returned"]),
     (stores.DURABLE, told().change(1).change(1, do="delete").crash().look(load=None), []),
-    # A save after the deletion that was cut short may be there.
+    # A save after an interrupted deletion may be stored.
     (
         stores.DURABLE,
         told().change(1).change(1, do="delete").change(2, acked=False).crash().look(load=[2]),
         [],
     ),
     (stores.DURABLE, told().change(1).change(1, do="delete", acked=False).crash().look(load=None), []),
-    # What is asked for after a look cannot be missing in it.
+    # A change made after a look cannot be missing from it.
     (stores.DURABLE, told().change(1).crash().look(load=[1]).change(2).look("end", load=[2]), []),
     (stores.ATOMIC, told().change(1).crash().look(load="damaged: {'n'"), ["half"]),
     (stores.ATOMIC, told().change(1).crash().look(load=[1]), []),
@@ -118,7 +118,7 @@ def test_a_claim_and_what_breaks_it(claim, history, kinds):
         (stores.FENCED, told().change(1)),
     ],
 )
-def test_what_nobody_looked_at_is_not_judged(claim, history):
+def test_what_was_not_probed_is_not_judged(claim, history):
     with pytest.raises(NothingToJudge):
         history.kinds(claim)
 

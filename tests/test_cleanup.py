@@ -31,7 +31,7 @@ COMMAND = [
 
 @pytest.fixture(autouse=True)
 def workspaces(monkeypatch):
-    """A place of its own for this test's workspaces: other tests make theirs at the same time."""
+    """A directory for this test's workspaces: other tests create theirs at the same time."""
     place = Path(tempfile.mkdtemp(prefix="cleanup-", dir=MEMORY))
     monkeypatch.setenv("CHAOSKIT_TMPDIR", str(place))
     yield place
@@ -41,7 +41,7 @@ def workspaces(monkeypatch):
 def in_mid_sweep(
     tmp_path: Path, workspaces: Path
 ) -> tuple[subprocess.Popen[bytes], list[psutil.Process], Path]:
-    """A campaign whose workers are at work: the harness, all its processes, its directory."""
+    """A campaign in progress: the harness, all its processes, its directory."""
     harness = subprocess.Popen(
         COMMAND, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
     )
@@ -68,7 +68,7 @@ def wait_until_gone(processes: list[psutil.Process], directory: Path, seconds: f
 
 @pytest.mark.requirement("C1")
 @pytest.mark.parametrize("times", [1, pytest.param(10, marks=pytest.mark.stress)], ids=["once", "ten times"])
-def test_a_harness_that_is_killed_leaves_nothing(tmp_path, workspaces, times):
+def test_a_killed_harness_leaves_nothing_behind(tmp_path, workspaces, times):
     for _ in range(times):
         harness, family, directory = in_mid_sweep(tmp_path, workspaces)
         harness.kill()
@@ -86,7 +86,7 @@ def test_ctrl_c_ends_everything_in_order(tmp_path, workspaces):
     wait_until_gone(family, directory, seconds=1)
 
 
-def test_an_ordinary_campaign_leaves_nothing(chaoskit, workspaces):
+def test_a_normal_campaign_leaves_nothing_behind(chaoskit, workspaces):
     assert chaoskit("run", f"{TARGETS}:COUNTING").returncode == 0
     assert list(workspaces.iterdir()) == []
 

@@ -1,4 +1,4 @@
-"""The command line as its users call it: words, exit codes, JSON, and one clear line for an error."""
+"""The command line as users call it: output, exit codes, JSON, and one clear line per error."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from tests.conftest import TARGETS
 
 
 def one_line(result, code):
-    """The error of a command that was used wrongly."""
+    """The error message of a usage error."""
     assert result.returncode == code, result.stderr + result.stdout
     assert "Traceback" not in result.stderr
     assert result.stderr.startswith("chaoskit: ")
@@ -121,7 +121,7 @@ def test_several_scenarios_give_one_object_with_parts(chaoskit):
         (["report", "nowhere"], "expected a saved result in nowhere"),
     ],
 )
-def test_wrong_use_is_one_clear_line_and_exit_code_2(chaoskit, args, said):
+def test_a_usage_error_is_one_line_and_exit_code_2(chaoskit, args, said):
     assert said in one_line(chaoskit(*args), 2)
 
 
@@ -146,7 +146,7 @@ def test_a_scenario_that_cannot_be_imported_is_unknown(chaoskit, tmp_path):
     assert "No module named 'not_installed_anywhere'" in said
 
 
-def test_nothing_that_was_kept_before_is_lost_by_wrong_use(chaoskit, tmp_path):
+def test_a_usage_error_deletes_no_earlier_results(chaoskit, tmp_path):
     counting(chaoskit)
     before = sorted(tmp_path.rglob("*"))
     chaoskit("run", "paymens")
@@ -154,7 +154,7 @@ def test_nothing_that_was_kept_before_is_lost_by_wrong_use(chaoskit, tmp_path):
 
 
 @pytest.mark.requirement("O1")
-def test_a_store_is_chosen_printed_and_met_again(chaoskit, tmp_path):
+def test_the_chosen_store_is_printed_and_used_by_the_replay(chaoskit, tmp_path):
     choosing = ["run", f"{TARGETS}:CHOOSING", "--jobs", "1", "--json", "out.json"]
     default = chaoskit(*choosing)
     assert default.returncode == 0
@@ -179,7 +179,7 @@ def test_the_stores_of_a_scenario_are_listed(chaoskit):
 
 
 @pytest.mark.parametrize("what", ["scenarios", "invariants", "faults", "mutants"])
-def test_lists_come_as_lines_and_as_json(chaoskit, what):
+def test_lists_are_printed_as_lines_or_as_json(chaoskit, what):
     lines = chaoskit("list", what).stdout.splitlines()
     rows = json.loads(chaoskit("list", what, "--json", "-").stdout)
     assert [line.split("  ")[0].strip() for line in lines] == [row["name"] for row in rows]
@@ -206,7 +206,7 @@ def test_the_six_crash_points_of_the_daemon_are_listed_under_their_names(chaoski
     }
 
 
-def test_a_saved_result_is_rendered_again(chaoskit, tmp_path):
+def test_report_shows_a_saved_result_again(chaoskit, tmp_path):
     first = chaoskit("run", f"{TARGETS}:FAILING", "--jobs", "1")
     (saved,) = (path for path in (tmp_path / ".chaoskit").iterdir() if path.is_dir())
     again = chaoskit("report", str(saved))
@@ -214,14 +214,14 @@ def test_a_saved_result_is_rendered_again(chaoskit, tmp_path):
     assert again.stdout == first.stdout
 
 
-def test_the_doctor_says_that_this_machine_works(chaoskit):
+def test_doctor_reports_that_this_machine_works(chaoskit):
     result = chaoskit("doctor")
     assert result.returncode == 0, result.stdout
     assert "crash test" in result.stdout
 
 
 @pytest.mark.parametrize("args", [[], ["run"], ["replay"], ["list"], ["report"], ["doctor"]])
-def test_help_is_there_for_every_command(chaoskit, args):
+def test_every_command_has_help(chaoskit, args):
     result = chaoskit(*args, "--help")
     assert result.returncode == 0
     assert "Usage" in result.stdout
@@ -235,7 +235,21 @@ def test_a_failure_is_replayed_by_its_short_id_and_as_the_last_one(chaoskit):
         assert (again.returncode, again.stdout.splitlines()[-1]) == (1, "recovers/failed: reproduced")
 
 
-def test_an_id_that_nobody_knows_is_wrong_use(chaoskit):
+def test_a_token_that_names_an_invariant_by_its_former_name_replays(chaoskit):
+    old = Repro(
+        version=__version__,
+        scenario="http",
+        mutant="ignores-last-event-id",
+        seed=1,
+        schedule=Schedule(()),
+        signature="told/repeated",
+    )
+    result = chaoskit("replay", repro.encode(old))
+    expected = (1, "client-consistency/repeated: reproduced")
+    assert (result.returncode, result.stdout.splitlines()[-1]) == expected, result.stderr
+
+
+def test_replaying_an_unknown_id_is_a_usage_error(chaoskit):
     assert "no finding is recorded here" in chaoskit("replay", "last").stderr
     chaoskit("run", f"{TARGETS}:FAILING", "--jobs", "1")
     result = chaoskit("replay", "zzzz")
@@ -243,14 +257,14 @@ def test_an_id_that_nobody_knows_is_wrong_use(chaoskit):
     assert "'zzzz' matches no finding recorded here" in result.stderr
 
 
-def test_what_holds_is_one_line_and_unfolds(chaoskit):
+def test_what_holds_is_one_line_unless_verbose(chaoskit):
     short, long = counting(chaoskit), counting(chaoskit, "-v")
     assert "1 kinds of points x kill before, kill after: all hold" in short.stdout
     assert "persist point" not in short.stdout
     assert "persist point" in long.stdout
 
 
-def test_no_line_is_wider_than_80_columns_but_commands_messages_and_tokens(chaoskit):
+def test_only_commands_messages_and_tokens_are_wider_than_80_columns(chaoskit):
     result = chaoskit("run", "payments", "--jobs", "2", "--seed", "1", "--mutant", "forgets-pending")
     wide = [line for line in result.stdout.splitlines() if len(line) > 80]
     assert all(
@@ -267,19 +281,20 @@ def test_no_line_is_wider_than_80_columns_but_commands_messages_and_tokens(chaos
         ("disk", "Method."),
         ("holds", "Exit code 0"),
         ("payments", "Judged by: recovers"),
+        ("told", "client-consistency: an invariant"),
     ],
 )
-def test_every_word_is_explained(chaoskit, word, said):
+def test_explain_knows_each_kind_of_word(chaoskit, word, said):
     result = chaoskit("explain", word)
     assert (result.returncode, result.stderr) == (0, "")
     assert said in result.stdout
 
 
-def test_a_word_that_is_not_there_suggests_the_nearest(chaoskit):
+def test_explain_suggests_the_nearest_word(chaoskit):
     result = chaoskit("explain", "duable")
     assert (result.returncode, result.stderr) == (2, "chaoskit: no word 'duable': did you mean 'durable'?\n")
 
 
-def test_without_arguments_it_says_what_to_try_first(chaoskit):
+def test_without_arguments_it_shows_what_to_try_first(chaoskit):
     result = chaoskit()
     assert "chaoskit run payments" in result.stdout + result.stderr

@@ -1,4 +1,4 @@
-"""A fault, a tier and a claim are one declaration each: toys of another distribution are picked up whole."""
+"""A fault, a tier and a claim are one declaration each; those of another distribution are picked up."""
 
 import json
 import os
@@ -156,7 +156,7 @@ def test_a_tier_and_a_claim_from_outside_are_a_column_and_a_row(toys):
     assert "there" in made["promises"], "the adapter declares no promises, and the claim is a basic one"
 
 
-def test_without_it_none_of_this_is_there(chaoskit):
+def test_without_that_distribution_none_of_this_exists(chaoskit):
     assert "wiped" not in chaoskit("list", "tiers").stdout
     result = chaoskit("run", "store-jsonl", "--fault", "wipe")
     assert result.returncode == 2

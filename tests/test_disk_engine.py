@@ -1,4 +1,4 @@
-"""The engine's way with the disk: syscall points, rebuilt states, confirmation, errors of the disk."""
+"""The engine and the disk: syscall points, rebuilt states, confirmation, disk errors."""
 
 import json
 import shutil
@@ -54,7 +54,7 @@ def kill(recording, op, when):
 @pytest.mark.requirement("C1")
 @pytest.mark.parametrize("when", ["before", "half", "after"])
 def test_a_rebuilt_kill_state_is_the_directory_after_a_real_kill(watched, when):
-    """Of the agent, SQLite included: the trace of the killed life replays to what it left."""
+    """For the agent, SQLite included: replaying the trace of a killed life gives the directory it left."""
     rig, workload, recording = watched("payments")
     writes = [op.index for op in recording.trace.ops if op.kind == "write" and len(op.data) > 1]
     for op in writes[:: len(writes) // 6]:
@@ -93,16 +93,16 @@ def test_a_rebuilt_state_and_the_real_crash_have_the_same_verdict(watched):
     ("store", "again"),
     [("Careful", True), ("LeavesFile", False), ("LeavesThread", False), ("OpensOnce", False)],
 )
-def test_a_process_in_which_something_was_left_is_not_used_again(watched, store, again):
-    # BUG of the harness that this shows: a library that could not be opened kept its lock on the database,
-    # and to every later life of that process the database was malformed.
+def test_a_process_with_leftovers_is_not_reused(watched, store, again):
+    # BUG of the harness: a library that failed to open kept its lock on the database, and every later life
+    # in that process found the database malformed.
     rig, workload, recording = watched(f"target:{CONTROLS}:{store}")
     state = list(killed_states(recording))[-1]
     rig.judge_state(recording, state, workload)
     assert (rig._supervisor._reused is not None) == again
 
 
-def test_points_say_what_was_done_to_which_file(watched):
+def test_points_name_the_operation_and_the_file(watched):
     _, _, recording = watched(SOUND)
     names = [str(point) for point in points(recording.trace)]
     assert names[:4] == ["create store.jsonl#1", "fsync .#1", "write store.jsonl#1", "fsync store.jsonl#1"]
@@ -110,9 +110,7 @@ def test_points_say_what_was_done_to_which_file(watched):
 
 
 @pytest.mark.parametrize(("error", "lasting"), [("EIO", False), ("ENOSPC", True), ("lost", False)])
-def test_an_error_of_the_disk_strikes_and_the_next_life_finds_all_that_was_acknowledged(
-    watched, error, lasting
-):
+def test_after_a_disk_error_the_next_life_finds_everything_acknowledged(watched, error, lasting):
     rig, workload, recording = watched(SOUND)
     kind = "fsync" if error == "lost" else "write"
     op = [op.index for op in recording.trace.ops if op.kind == kind][-2]
@@ -132,7 +130,7 @@ def test_a_power_loss_at_the_very_end_needs_no_kill(watched):
     assert [p.data["saves"] for p in run.history.of(Probe, "recovered")] == [[]]
 
 
-def test_a_fault_planned_for_an_operation_that_never_comes_is_a_doubt(watched):
+def test_a_fault_at_an_operation_that_never_happens_is_a_doubt(watched):
     rig, workload, _ = watched(SOUND)
     far = PersistPoint("write store.jsonl", 99, 9999)
     for fault in (Kill(far, "before"), PowerLoss(far, "ext4", "kill"), DiskError(far, "EIO")):
@@ -141,7 +139,7 @@ def test_a_fault_planned_for_an_operation_that_never_comes_is_a_doubt(watched):
         assert "did not fire" in str(run.doubts[0])
 
 
-def test_a_finding_that_the_real_crash_does_not_show_accuses_nobody():
+def test_a_finding_that_a_real_crash_does_not_confirm_is_not_a_violation():
     schedule = Schedule((PowerLoss(PersistPoint("write f", 1, 0), "ext4", "nothing"),))
     finding = Finding(invariant="saves", kind="lost", message="save 1 is gone")
     witness = Witness(
@@ -187,6 +185,6 @@ def test_json_counts_states_and_confirmations(chaoskit):
     assert {"power-posix", "disk-full", "disk-error"} == set(data["claims"]["saves"])
 
 
-def test_the_points_of_the_disk_are_listed(chaoskit):
+def test_syscall_points_are_listed(chaoskit):
     said = chaoskit("list", "points", SOUND, "--syscalls").stdout
     assert "write store.jsonl   5 times" in said

@@ -1,4 +1,4 @@
-"""The documents stay true: tables come from the registries, examples are files that run."""
+"""The documents stay true: tables are generated from the registries, examples are run."""
 
 import os
 import re
@@ -21,7 +21,7 @@ def blocks(language, page=README):
     return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
 
 
-def test_the_tables_come_from_the_registries():
+def test_the_tables_are_generated_from_the_registries():
     page = runpy.run_path(str(ROOT / "ci" / "tables.py"))["page"]()
     assert PAGES["registry.md"] == page, "run: python ci/tables.py"
 
@@ -47,19 +47,19 @@ def without_times(text):
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_links_only_to_what_is_there(name):
+def test_a_page_has_no_broken_links(name):
     home = ROOT if name == "README.md" else ROOT / "docs"
     linked = re.findall(r"\]\((?!https?:)([^)#]+)", PAGES[name])
     assert [link for link in linked if not (home / link).exists()] == []
 
 
 @pytest.mark.parametrize("name", [n for n in PAGES if n not in ("README.md", "registry.md")])
-def test_a_page_begins_with_what_its_reader_can_do_after_it(name):
+def test_a_page_begins_with_what_its_reader_can_do_afterwards(name):
     assert PAGES[name].split("\n\n")[1].startswith("After this page you can ")
 
 
 def without_chance(text, port="8420"):
-    """Ids, secrets and times are others every time; so is the port, here."""
+    """Without ids, secrets, times and the port, which differ every time."""
     text = re.sub(r"\b(boot|run|call|rt)_[0-9a-f]{12}", r"\1_x", text)
     text = re.sub(r"rt_x\.[\w-]{43}", "rt_x.secret", text)
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "then", text)
@@ -67,14 +67,14 @@ def without_chance(text, port="8420"):
 
 
 @pytest.mark.requirement("O7")
-def test_the_agent_as_a_service_is_as_its_page_shows_it(tmp_path):
+def test_the_service_behaves_as_its_page_shows(tmp_path):
     shown = "".join(blocks("console", PAGES["service.md"]))
     port, out, starts = str(free_port()), tmp_path / "out", 0
     script = ["trap 'kill -9 $(jobs -p) 2>/dev/null' EXIT"]
     for command in re.findall(r"^\$ (.*)", shown, re.MULTILINE):
         script.append(f"echo {shlex.quote('$ ' + command)}")
         script.append(command.replace("serve", f"serve --port {port}").replace("8420", port))
-        if command.endswith("&"):  # what a person does, too
+        if command.endswith("&"):  # as a person would
             starts += 1
             script.append(f"until [ $(grep -c ^listening out) = {starts} ]; do sleep 0.05; done")
     environment = {

@@ -1,4 +1,4 @@
-"""Environments: one per set of requirements, made once, and never half."""
+"""Environments: one per set of requirements, created once and completely."""
 
 import json
 import sys
@@ -12,13 +12,13 @@ from chaoskit.run.environment import NoEnvironment, interpreter, place_of
 pytestmark = pytest.mark.requirement("C4")
 
 
-def test_what_is_here_is_used_as_it_is():
+def test_an_installed_library_is_used_as_it_is():
     assert interpreter(["pytest>=1", "msgspec"]) == sys.executable
     assert not environment.satisfied_here(["pytest<1"])
     assert not environment.satisfied_here(["no-such-package-at-all"])
 
 
-def test_another_version_takes_the_place_of_the_one_that_is_required():
+def test_a_requested_version_replaces_the_required_one():
     assert requirements(["A>=3", "b"], ["a==3.0.0"]) == ("b", "a==3.0.0")
     with pytest.raises(ValueError, match="expected a requirement"):
         requirements(["a"], ["not a requirement!"])
@@ -33,7 +33,7 @@ def test_a_cached_environment_needs_no_network(tmp_path, monkeypatch):
     assert interpreter(["not-here==1"]) == str(place / "bin" / "python")
 
 
-def test_one_that_was_interrupted_is_made_anew(tmp_path, monkeypatch):
+def test_an_interrupted_environment_is_rebuilt(tmp_path, monkeypatch):
     monkeypatch.setenv("CHAOSKIT_CACHE", str(tmp_path))
     made = []
 
@@ -53,7 +53,7 @@ def test_one_that_was_interrupted_is_made_anew(tmp_path, monkeypatch):
     assert json.loads((place / environment.MARK).read_text()) == {"requirements": ["not-here==1"]}
 
 
-def test_what_cannot_be_had_is_said_in_one_line(tmp_path, monkeypatch):
+def test_an_uninstallable_requirement_is_reported_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv("CHAOSKIT_CACHE", str(tmp_path))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setattr(environment.shutil, "which", lambda _name: None)
@@ -62,7 +62,7 @@ def test_what_cannot_be_had_is_said_in_one_line(tmp_path, monkeypatch):
     assert "\n" not in str(caught.value)
 
 
-def test_only_what_runs_inside_can_be_imported_there(tmp_path, monkeypatch):
+def test_only_chaoskit_inside_can_be_imported_there(tmp_path, monkeypatch):
     monkeypatch.setenv("CHAOSKIT_CACHE", str(tmp_path))
     place = environment.only_inside()
     assert place == environment.only_inside()

@@ -1,4 +1,4 @@
-"""The fuzzer: fresh workloads, crashes where there were few, and the same again from the same seed."""
+"""The fuzzer: new workloads, crashes at rarely hit places, and the same result from the same seed."""
 
 import json
 import random
@@ -30,18 +30,18 @@ def facts(result):
 # --- the plan
 
 
-def test_every_case_has_a_seed_of_its_own_that_follows_from_that_of_the_campaign():
+def test_every_case_has_its_own_seed_derived_from_the_campaigns():
     first, again, other = (list(islice(cases(s, None, Hits()), 200)) for s in (1, 1, 2))
     assert first == again
     assert len({case.seed for case in first + other}) == 400
 
 
 @pytest.mark.parametrize("runs", [1, 2, 7, 100])
-def test_there_are_as_many_runs_as_were_asked_for(runs):
+def test_there_are_as_many_runs_as_requested(runs):
     assert sum(case.crashes for case in cases(3, runs, Hits())) == runs
 
 
-def test_a_case_knows_of_the_rounds_that_are_over_in_its_lane_and_of_nothing_else():
+def test_the_bias_of_a_case_uses_only_finished_rounds_of_its_lane():
     hits = Hits()
     for number in range(3 * ROUND):
         hits.add(number, [f"round {number // ROUND}, lane {number % LANES}"])
@@ -51,7 +51,7 @@ def test_a_case_knows_of_the_rounds_that_are_over_in_its_lane_and_of_nothing_els
     assert hits.known_to(4 * ROUND - 1 - LANES) == {f"round {r}, lane {LANES - 1}": each for r in (0, 1)}
 
 
-def test_a_place_is_a_point_without_its_number_with_the_one_before_it_and_its_phase():
+def test_a_place_is_a_points_name_its_predecessor_and_its_phase():
     names = ["write", "sync", "write"]
     firings = [Firing(PersistPoint(name, 1 + n), "before") for n, name in enumerate(names)]
     assert list(map(str, places(firings, 1, first=False))) == [
@@ -68,18 +68,18 @@ def drawn(bias, hits, recovery=0, times=4000):
     return [draw(rng, where, recovery, hits, bias) for _ in range(times)]
 
 
-def test_uniform_means_any_operation_alike():
+def test_uniform_bias_draws_every_operation_equally_often():
     counts = Counter(drawn("uniform", {"often": 1000}))
     assert set(counts) == set(range(20))
     assert max(counts.values()) < 1.5 * min(counts.values())
 
 
-def test_under_bias_places_that_were_hit_seldom_are_hit_more_often_and_all_others_still_are():
+def test_bias_prefers_rarely_hit_places_but_still_hits_all_others():
     counts = Counter(number >= 18 for number in drawn("rare", {"often": 99}))
     assert counts[True] > counts[False] > 0
 
 
-def test_under_bias_recovery_gets_more_than_its_share():
+def test_bias_prefers_recovery():
     counts = Counter(number < 2 for number in drawn("rare", {}, recovery=2))
     assert counts[True] > 0.4 * sum(counts.values())
 
@@ -93,7 +93,7 @@ def test_the_number_of_jobs_does_not_change_what_is_found():
     assert one.verdict is Verdict.VIOLATED
 
 
-def test_it_counts_what_it_did():
+def test_a_fuzz_counts_its_runs_and_places():
     result = fuzz("CROWD", runs=60)
     assert result.verdict is Verdict.HOLDS
     found = result.found
@@ -102,19 +102,19 @@ def test_it_counts_what_it_did():
     assert {"process", "recovery"} == set(result.claims["recovers"])
 
 
-def test_a_fuzz_with_a_time_ends_with_it_and_else_goes_on():
+def test_a_fuzz_with_a_time_limit_runs_until_it_expires():
     assert Settings(scenario="x", plan="sample", agents=1).fuzz_runs == 100
     assert Settings(scenario="x", plan="sample", agents=1, seconds=1).fuzz_runs is None
     assert Settings(scenario="x", plan="sample", agents=1, seconds=1, runs=7).fuzz_runs == 7
     assert fuzz("CROWD", seconds=0.0).verdict is Verdict.UNKNOWN
 
 
-def test_the_workload_of_a_sweep_has_as_many_agents_too():
+def test_agents_also_sizes_the_workload_of_a_sweep():
     settings = Settings(scenario=f"{TARGETS}:CROWD", agents=4)
     assert len(run_campaign(registry.resolve(settings)).found.points) == 4
 
 
-def test_it_stops_at_the_first_violation_and_the_token_meets_it_again(chaoskit):
+def test_a_fuzz_stops_at_the_first_violation_and_its_token_reproduces_it(chaoskit):
     args = ("--plan", "sample", "--agents", "7", "--until-violation", "--seed", "1", "--jobs", "1")
     result = chaoskit("run", f"{TARGETS}:BRITTLE_CROWD", *args, "--json", "found.json")
     assert result.returncode == 1
@@ -139,7 +139,7 @@ def test_json_has_the_seed_and_the_operations_of_a_finding(chaoskit):
     assert data["covered"] > 0
 
 
-def test_a_workload_that_fails_without_any_fault_is_a_finding_that_can_be_met_again(chaoskit):
+def test_a_workload_that_fails_without_any_fault_is_a_reproducible_finding(chaoskit):
     args = ("--plan", "sample", "--agents", "3", "--until-violation", "--seed", "1")
     result = chaoskit("run", f"{TARGETS}:LAME_CROWD", *args)
     assert result.returncode == 1
@@ -148,13 +148,13 @@ def test_a_workload_that_fails_without_any_fault_is_a_finding_that_can_be_met_ag
     assert (again.returncode, again.stdout.splitlines()[-1]) == (1, "recovers/failed: reproduced")
 
 
-def test_a_run_that_goes_another_way_before_its_crash_is_a_doubt():
+def test_a_run_that_diverges_before_its_crash_is_a_doubt():
     result = fuzz("FICKLE_CROWD", runs=10)
     assert result.verdict is Verdict.UNKNOWN
     assert any("not repeatable" in str(doubt) for doubt in result.doubts)
 
 
-def test_progress_says_how_fast_how_much_and_what(chaoskit):
+def test_progress_shows_runs_coverage_and_time(chaoskit):
     told = []
     settings = Settings(scenario=f"{TARGETS}:CROWD", plan="sample", agents=3, runs=5)
     run_campaign(registry.resolve(settings), told.append)

@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pytest
 
 from chaoskit import registry
@@ -18,6 +19,7 @@ from chaoskit.model import (
     PersistPoint,
     Probe,
 )
+from chaoskit.settings import Settings
 
 CRASH = Crashed(0, 1, Kill(PersistPoint("write", 1), "after"))
 COMPLETED = Ended(1, "completed")
@@ -258,7 +260,7 @@ RESTARTED = run_event("interrupted", reason="process_restart")
 LATE = run_event("interrupted", reason="wait_timeout")
 
 
-def told(answer=None, state="running"):
+def responded(answer=None, state="running"):
     return Ack(0, 0, "told", {"request": "r", "state": state, "answer": answer})
 
 
@@ -284,8 +286,8 @@ GOOD += [
     ("status", status("interrupted_waiting", BEGUN, MINT, WAIT, REVOKED, LATE), ()),
     ("status", status("running", BEGUN, MINT, WAIT, run_event("resumed")), ()),
     ("status", status("idle", BEGUN, run_event("completed"), boot="b2"), ()),
-    ("told", [told(), told("yes"), end(answers={"r": "yes"})], ()),
-    ("told", [saw(1), saw(2), end(log=log("status.derived", "run.interrupted", "other"))], ()),
+    ("client-consistency", [responded(), responded("yes"), end(answers={"r": "yes"})], ()),
+    ("client-consistency", [saw(1), saw(2), end(log=log("status.derived", "run.interrupted", "other"))], ()),
     ("snapshot", [on_disk('{"last_seq": 3}')], ()),
 ]
 BAD += [
@@ -300,18 +302,18 @@ BAD += [
     ("status/wrong", status("interrupted_waiting", BEGUN, MINT, WAIT, RESTARTED, boot="b2"), ()),
     ("status/wrong", status("waiting", BEGUN, MINT, WAIT, now=61.0), ()),
     ("status/wrong", status("waiting", BEGUN, WAIT), ()),
-    ("told/repeated", [saw(5), saw(3)], ()),
-    ("told/missed", [saw(2), end(log=log("status.derived", "status.derived"))], ()),
-    ("told/unknown", [saw(1), end(log=log("other"))], ()),
-    ("told/lost", [told(), end(answers={})], ()),
-    ("told/changed", [told("yes"), end(answers={"r": "no"})], ()),
+    ("client-consistency/repeated", [saw(5), saw(3)], ()),
+    ("client-consistency/missed", [saw(2), end(log=log("status.derived", "status.derived"))], ()),
+    ("client-consistency/unknown", [saw(1), end(log=log("other"))], ()),
+    ("client-consistency/lost", [responded(), end(answers={})], ()),
+    ("client-consistency/changed", [responded("yes"), end(answers={"r": "no"})], ()),
     ("snapshot/torn", [on_disk('{"last_se')], ()),
     ("snapshot/ahead", [on_disk('{"last_seq": 4}')], ()),
 ]
 VACUOUS += [
     ("tokens", [CRASH], ()),
     ("status", [CRASH], ()),
-    ("told", [CRASH, end()], ()),
+    ("client-consistency", [CRASH, end()], ()),
     ("snapshot", [on_disk(None)], ()),
 ]
 
@@ -321,7 +323,7 @@ def agent(state="SUSPENDED", *turns):
 
 
 def found_tree(name="end", messages=None, damage=(), parents=None, **agents):
-    """A look at a daemon; everybody is a root, if nothing else is said."""
+    """A probe of a daemon; every agent is a root by default."""
     links = dict.fromkeys(agents) if parents is None else parents
     data = {"agents": agents, "parents": links, "messages": messages or {}, "damage": list(damage)}
     return Probe(1, 0, name, data)
@@ -427,3 +429,27 @@ def test_every_invariant_has_sound_and_broken_examples():
     names = set(registry.invariants()) - claims
     assert names == {name for name, *_ in GOOD} == {sig.split("/")[0] for sig, *_ in BAD}
     assert names == {name for name, *_ in VACUOUS}
+
+
+def test_a_former_name_of_an_invariant_still_resolves():
+    assert registry.invariant("told") is registry.invariant("client-consistency")
+    assert registry.current_signature("told/lost") == "client-consistency/lost"
+
+
+def test_a_scenario_may_list_an_invariant_by_its_former_name(monkeypatch):
+    scenario = registry.scenario("http")
+    listed = ["told" if name == "client-consistency" else name for name in scenario.invariants]
+    former = msgspec.structs.replace(scenario, invariants=tuple(listed))
+    monkeypatch.setattr(registry, "scenarios", lambda: {"http": former})
+    assert registry.resolve(Settings(scenario="http")).claims == scenario.invariants
+
+
+def test_other_names_are_returned_unchanged():
+    for name in ("recovers", "durable", "no-such-invariant", "mine.py:INVARIANT", ""):
+        assert registry.current_name(name) == name
+
+
+def test_no_alias_is_the_name_of_another_invariant():
+    known = registry.invariants()
+    aliases = [alias for each in known.values() for alias in each.aliases]
+    assert len({*known, *aliases}) == len(known) + len(aliases)

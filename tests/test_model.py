@@ -19,7 +19,7 @@ V = Verdict
         ([V.HOLDS, V.UNKNOWN, V.VIOLATED], V.VIOLATED),
     ],
 )
-def test_verdicts_merge_to_the_worst_and_nothing_is_never_a_pass(verdicts, merged):
+def test_verdicts_merge_to_the_worst_and_no_verdict_is_not_a_pass(verdicts, merged):
     for order in itertools.permutations(verdicts):
         assert V.merge(order) is merged
 

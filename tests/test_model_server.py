@@ -1,4 +1,4 @@
-"""The misbehaving model server: what it keeps (W1 to W3), and what an independent client makes of it.
+"""The misbehaving model server: its guarantees (W1 to W3), and how an independent client reacts.
 
 The openai SDK is the independent client: our own provider, tested in agent/test_openai_http.py, could
 share a misunderstanding with our own server.
@@ -47,7 +47,7 @@ def post(server, messages=HELLO, path="/chat/completions", **more):
     return httpx2.post(server.url + path, json=body, headers={"Authorization": f"Bearer {KEY}"})
 
 
-def test_a_sound_answer_has_what_clients_look_for():
+def test_a_sound_answer_has_the_fields_that_clients_expect():
     with ModelServer() as server:
         answer = post(server).json()
     assert {"id", "object", "created", "model", "choices", "usage"} <= answer.keys()
@@ -55,7 +55,7 @@ def test_a_sound_answer_has_what_clients_look_for():
     assert answer["choices"][0]["finish_reason"] == "stop"
 
 
-def test_a_streamed_answer_has_what_clients_look_for():
+def test_a_streamed_answer_has_the_fields_that_clients_expect():
     with ModelServer() as server:
         text = post(server, stream=True, stream_options={"include_usage": True}).text
     *events, last, nothing = text.split("\n\n")
@@ -68,7 +68,7 @@ def test_a_streamed_answer_has_what_clients_look_for():
     assert "".join(said) == "You said: hello"
 
 
-def test_a_script_is_played_by_what_was_said_so_far():
+def test_the_conversation_so_far_decides_the_next_line_of_a_script():
     results = [
         {"role": "tool", "tool_call_id": call["id"], "content": call["function"]["name"]} for call in CALLS
     ]
@@ -79,10 +79,10 @@ def test_a_script_is_played_by_what_was_said_so_far():
         again = post(server).json()["choices"][0]
     assert (first["message"], first["finish_reason"]) == (decided, "tool_calls")
     assert second["message"]["content"] == "Paid. [pay; look]"
-    assert again == first  # a client that crashed and asks again is told the same
+    assert again == first  # a client that crashed and retries gets the same answer
 
 
-def test_every_request_is_on_record_and_the_key_is_not():
+def test_every_request_is_recorded_without_the_key():
     """W1"""
     with ModelServer([Misbehaviour("cut"), Misbehaviour("slow", seconds=0.01)]) as server:
         with pytest.raises(httpx2.RemoteProtocolError):
@@ -108,7 +108,7 @@ def test_every_request_is_on_record_and_the_key_is_not():
         ([{"role": "tool", "tool_call_id": "x"}], "must answer a preceding tool call"),
     ],
 )
-def test_what_a_real_service_refuses_is_refused_and_uses_up_no_fault(messages, complaint):
+def test_invalid_requests_are_refused_and_use_up_no_fault(messages, complaint):
     """W2"""
     with ModelServer([Misbehaviour("unavailable")]) as server:
         refused = post(server, messages)
@@ -135,7 +135,7 @@ def test_a_connection_serves_one_request_after_another():
     assert statuses == [200, 429, 200]
 
 
-def test_a_client_that_speaks_no_http_is_left():
+def test_a_client_that_does_not_speak_http_is_disconnected():
     with ModelServer() as server:
         port = httpx2.URL(server.url).port
         with socket.create_connection(("127.0.0.1", port)) as stranger:
@@ -163,7 +163,7 @@ def test_closing_ends_every_connection_and_the_thread():
     assert threading.active_count() == before
 
 
-def test_it_runs_in_a_loop_that_is_there_already():
+def test_it_runs_in_an_existing_event_loop():
     async def story():
         async with ModelServer([Misbehaviour("unavailable")]) as server, httpx2.AsyncClient() as client:
             url = f"{server.url}/chat/completions"
@@ -172,14 +172,14 @@ def test_it_runs_in_a_loop_that_is_there_already():
     assert asyncio.run(story()) == [503, 200]
 
 
-def test_a_port_that_is_taken_is_an_error_of_whoever_asked_for_it():
+def test_a_port_in_use_is_an_error_for_the_caller():
     with ModelServer() as server:
         taken = httpx2.URL(server.url).port
         with pytest.raises(OSError, match="in use"), ModelServer(port=taken):
             pass
 
 
-def test_one_seed_is_one_list_of_faults():
+def test_one_seed_gives_one_list_of_faults():
     assert misbehaviours_from(7) == misbehaviours_from(7) != misbehaviours_from(8)
     dealt = misbehaviours_from(7, requests=2000, in_a_row=2)
     assert not any(all(dealt[n : n + 3]) for n in range(len(dealt)))
@@ -217,7 +217,7 @@ def openai():
 
 @pytest.fixture
 def ask(openai):
-    """Ask as the SDK does, without its own retries; gives what was said and why it ended."""
+    """A request by the SDK without its own retries: the text and the finish reason."""
 
     def ask(server, *, stream, read=30.0, **more):
         timeout = httpx2.Timeout(30.0, read=read)
@@ -272,7 +272,7 @@ def test_the_sdk_understands_tool_calls_in_fragments(openai):
     ],
     ids=lambda value: value if isinstance(value, str) else f"{value.kind}-{value.after}",
 )
-def test_the_sdk_meets_each_fault(openai, ask, stream, fault, error):
+def test_the_sdk_reacts_to_each_fault_as_expected(openai, ask, stream, fault, error):
     hangs = fault.kind in {"timeout", "slow"}
     with ModelServer([fault]) as server, pytest.raises(getattr(openai, error)) as caught:
         ask(server, stream=stream, read=0.05 if hangs else 30.0)
@@ -284,7 +284,7 @@ def test_the_sdk_meets_each_fault(openai, ask, stream, fault, error):
 
 @STREAMED
 @pytest.mark.parametrize("after", [0, 2])
-def test_the_sdk_chokes_on_a_malformed_chunk(ask, stream, after):
+def test_the_sdk_raises_on_a_malformed_chunk(ask, stream, after):
     with ModelServer([Misbehaviour("malformed", after=after)]) as server:
         with pytest.raises(ValueError, match="Unterminated string"):
             ask(server, stream=stream)
@@ -292,7 +292,7 @@ def test_the_sdk_chokes_on_a_malformed_chunk(ask, stream, after):
 
 
 @STREAMED
-def test_the_sdk_takes_an_unfinished_answer_for_a_whole_one(ask, stream):
-    """Why P2 of our own provider is not what everybody does."""
+def test_the_sdk_accepts_an_unfinished_answer_as_complete(ask, stream):
+    """Our own provider refuses this (P2); the SDK does not."""
     with ModelServer([Misbehaviour("unfinished")]) as server:
         assert ask(server, stream=stream) == ("You said: hello", None)

@@ -45,7 +45,7 @@ def test_disk_errors_are_those_that_an_operation_can_have():
     assert errors("write db", "half") == {("short", b) for b in both}
     assert errors("fsync db", "before") == {(e, b) for e in ("lost", "ENOSPC") for b in both}
     assert errors("unlink db", "after") == set()
-    assert errors("unlink db", "before") == {("EIO", b) for b in both}  # there is room for that
+    assert errors("unlink db", "before") == {("EIO", b) for b in both}  # a full disk has room for that
 
 
 @pytest.mark.requirement("C1")
@@ -79,5 +79,5 @@ def test_a_sample_of_a_target_without_points_is_empty_rather_than_endless():
     assert play(Sample(seed=1, runs=10), firings=()) == []
 
 
-def test_a_sample_is_as_large_as_was_asked_for_also_when_there_are_few_points():
+def test_a_sample_has_the_requested_size_even_with_few_points():
     assert len(play(Sample(seed=1, runs=50))) == 50

@@ -1,4 +1,4 @@
-"""The plugin as a user's project meets it."""
+"""The plugin in a user's project."""
 
 import json
 
@@ -66,7 +66,7 @@ def test_the_seed_is_in_the_header(project):
 
 
 @pytest.mark.requirement("O1")
-def test_a_store_can_be_asked_for(project):
+def test_a_test_can_choose_the_store(project):
     project.makepyfile(CHOOSING)
     project.runpytest_subprocess().assert_outcomes(passed=1)
 
@@ -81,7 +81,7 @@ def test_a_failing_test_ends_with_the_line_to_paste(project):
     )
 
 
-def test_an_expected_violation_that_is_not_there_fails(project):
+def test_an_expected_violation_that_is_not_found_fails(project):
     project.makepyfile(
         f"def test_it(chaos): chaos.run({f'{TARGETS}:COUNTING'!r}).assert_violates('recovers')"
     )

@@ -35,17 +35,17 @@ kills = st.builds(
         store=st.none() | st.text(),
     )
 )
-def test_a_token_says_exactly_what_was_put_into_it(value):
+def test_a_token_round_trips(value):
     assert repro.decode(repro.encode(value)) == value
 
 
-def test_a_token_is_one_word_that_a_shell_leaves_alone():
+def test_a_token_is_one_word_without_shell_metacharacters():
     token = repro.encode(REPRO)
     assert all(character.isalnum() or character in "-_" for character in token)
     assert len(token) < 300
 
 
-def test_a_token_from_before_there_were_stores_means_the_default_one():
+def test_a_token_without_a_store_means_the_default_store():
     class Before(msgspec.Struct, kw_only=True):
         version: str
         scenario: str
@@ -70,7 +70,7 @@ def test_a_damaged_token_is_refused(data):
 
 
 @pytest.mark.parametrize("text", ["", "hello", "ck1-", "ck1-!!!!", "ck1-AAAA", "ck9-AAAA", "ck1-é"])
-def test_what_is_no_token_is_refused(text):
+def test_text_that_is_not_a_token_is_refused(text):
     with pytest.raises(repro.BadToken):
         repro.decode(text)
 

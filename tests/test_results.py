@@ -1,4 +1,4 @@
-"""Partial results add up to the same whatever the order and the grouping; shards add up to the whole."""
+"""Partial results add up in any order and grouping; shards add up to the whole campaign."""
 
 import functools
 import json
@@ -73,7 +73,7 @@ def merged(parts):
 
 
 @given(st.lists(outcomes(), max_size=6), st.data())
-def test_neither_order_nor_grouping_changes_the_sum(found, data):
+def test_merging_is_commutative_and_associative(found, data):
     numbered = list(enumerate(found))
     whole = merged([Partial(claims={name: {} for name in CLAIMS}), added(numbered)])
     shuffled = data.draw(st.permutations(numbered))
@@ -109,7 +109,7 @@ def campaign(scenario, **options):
 
 
 def comparable(found):
-    """Coverage is complete only when all parts are together, which nobody knows of one of them."""
+    """Coverage is complete only once all parts are merged; a single part cannot know it."""
     return msgspec.structs.replace(found, tiers={name: part.states for name, part in found.tiers.items()})
 
 
@@ -138,7 +138,7 @@ def test_the_sweep_above_has_a_second_round():
 
 
 def test_a_fuzz_has_several_rounds_in_each_lane():
-    """... and so that its bias is at work: 40 runs are not enough for that."""
+    """Enough runs for the bias to matter: 40 are too few."""
     options = {"plan": "sample", "agents": 3, "runs": 160}
     whole = campaign(f"{TARGETS}:CROWD", **options)
     shards = [campaign(f"{TARGETS}:CROWD", shard=(number, 2), **options) for number in range(2)]

@@ -56,7 +56,7 @@ def test_nothing_of_the_target_runs_after_the_point(rig):
     assert first_life == [1], "2 was written, but its acknowledgement would come after the kill"
 
 
-def test_several_crashes_in_one_run(rig):
+def test_one_run_can_have_several_crashes(rig):
     run = crash(rig("COUNTING"), kill("append", 1), kill("append", 1), kill("append", 1, "before"))
     assert [e.how for e in run.history.of(Ended)] == ["crashed"] * 3 + ["completed"]
     assert [p.data["text"] for p in run.history.of(Probe, "recovered")] == ["1", "12", "12"]
@@ -103,20 +103,20 @@ def test_a_second_fault_that_is_never_reached_is_a_doubt(rig):
     ("scenario", "death"),
     [("STRANGER", "signal SIGSEGV"), ("QUIET", "exit code 7 before it reported a result")],
 )
-def test_a_death_that_we_did_not_cause_is_a_doubt(rig, scenario, death):
+def test_a_death_that_chaoskit_did_not_cause_is_a_doubt(rig, scenario, death):
     run = crash(rig(scenario), kill("append", 1))
     assert [e.how for e in run.history.of(Ended)] == ["crashed", "died"]
     assert list(map(str, run.doubts)) == [f"life 1 died ({death}), but chaoskit did not kill it"]
 
 
 @pytest.mark.requirement("C1")
-def test_a_hang_ends_at_the_deadline_and_is_told(rig):
+def test_a_hang_ends_at_the_deadline_and_is_reported(rig):
     run = crash(rig("HANGING", deadline=0.3), kill("append", 1))
     assert [e.how for e in run.history.of(Ended)] == ["crashed", "hung"]
     assert "did not finish in 0.3 s" in list(run.history.of(Ended))[-1].detail
 
 
-def test_an_exception_is_told_with_its_traceback(rig):
+def test_an_exception_is_reported_with_its_traceback(rig):
     end = list(crash(rig("FAILING"), kill("append", 1)).history.of(Ended))[-1]
     assert end.how == "failed"
     assert end.detail.strip().endswith("RuntimeError: cannot read my own file")
@@ -134,7 +134,7 @@ def test_nothing_that_a_life_started_outlives_it(rig, fault):
 def test_output_and_history_are_kept_with_the_run(rig):
     target = rig("CHATTY")
     run, directory = target.run(Schedule((kill("append", 1),)), target.workload())
-    # A killed process loses what it had not flushed; the life that ends in order does not.
+    # A killed process loses what it had not flushed; a life that ends normally does not.
     assert Path(directory, "stdout-1").read_text() == "to stdout\n"
     assert Path(directory, "stderr-1").read_text() == "to stderr\n"
     lines = Path(directory, HISTORY_FILE).read_bytes().splitlines()
@@ -161,20 +161,20 @@ def test_a_zygote_that_is_not_safe_to_fork_refuses(rig, scenario, reason):
         crash(rig(scenario))
 
 
-def test_a_target_that_cannot_be_imported_is_told_with_its_traceback(rig):
+def test_a_target_that_cannot_be_imported_is_reported_with_its_traceback(rig):
     with pytest.raises(CannotStart, match="there_is_no_such_function"):
         rig("MISSING")
 
 
-def test_what_was_cut_short_and_what_a_client_tries_again():
+def test_operations_that_were_interrupted_or_failed_are_retried():
     asked = [Invoke(0, 0, op, "change", {"n": op}) for op in (1, 2, 3)]
     events = [Born(0), *asked, Fail(0, 1, 2, "full"), Ok(0, 1, 1), Born(1)]
-    assert unfinished(events, 0) == [Info(0, 3)]  # one that failed has its answer ...
-    assert interrupted(events, 0) == [{"n": 2}, {"n": 3}]  # ... and is wanted all the same
+    assert unfinished(events, 0) == [Info(0, 3)]  # one that failed is not unfinished ...
+    assert interrupted(events, 0) == [{"n": 2}, {"n": 3}]  # ... but is retried
     assert (unfinished(events, 1), interrupted(events, 1)) == ([], [])
 
 
-def test_an_error_reads_the_same_wherever_the_state_lives():
+def test_an_error_message_does_not_depend_on_where_the_state_directory_is():
     missing = FileNotFoundError(2, "No such file", "/run-7/state/a.json")
     assert said_by(missing, Path("/run-7/state")) == "[Errno 2] No such file: './a.json'"
     assert said_by(TimeoutError(), Path("/run-7")) == "TimeoutError"

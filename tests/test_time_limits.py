@@ -1,4 +1,4 @@
-"""No test runs for ever: a target that hangs costs its own test, not the session."""
+"""No test runs forever: a target that hangs costs its own test, not the session."""
 
 from pathlib import Path
 
@@ -72,7 +72,7 @@ def test_a_hanging_test_fails_and_the_others_still_run(pytester, workers):
     assert result.stdout.str().count("Timeout (>1.0s)") >= 5
 
 
-def test_one_that_blocks_the_signal_ends_with_its_process(pytester):
+def test_a_test_that_blocks_the_signal_ends_with_its_process(pytester):
     result = run(pytester, DEAF)
     assert result.ret != 0
     assert "Timeout" in result.stdout.str() + result.stderr.str()

@@ -47,7 +47,7 @@ def test_a_verifiable_service_says_whether_it_happened(world):
     assert len(world.ledger) == 1, "asking is no effect"
 
 
-def test_other_services_do_not_say(world):
+def test_other_services_cannot_be_asked_whether_it_happened(world):
     with pytest.raises(Refused, match="cannot report"):
         world.act(call(0, "plain", "happened"))
 
@@ -58,14 +58,14 @@ def test_an_unknown_service_is_refused_by_name(world):
     assert world.ledger == []
 
 
-def test_a_question_is_counted_and_is_no_effect(world):
+def test_a_query_is_counted_and_is_not_an_effect(world):
     asked = [world.act(call(life, "plain", "ask", turn=1))["times"] for life in (0, 1)]
     assert asked == [1, 2]
     assert world.act(call(1, "plain", "ask", turn=2)) == {"times": 1}
     assert not any(effect.applied for effect in world.ledger)
 
 
-def test_what_a_client_remembers_outlives_the_target_and_is_no_effect(world):
+def test_what_a_client_remembers_survives_the_target_and_is_not_an_effect(world):
     assert world.act(call(0, "plain", "recall", key="last")) is None
     for life, number in ((0, 1), (1, 2)):
         world.act(call(life, "plain", "remember", key="last", id=number))

@@ -1,4 +1,4 @@
-"""Small targets, each for one thing that the supervisor must notice. Run inside its processes."""
+"""Small targets, each for one thing that the supervisor must notice. They run inside its processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def persist(life: Life, name: str, text: str) -> None:
 
 
 def counting(life: Life) -> None:
-    """Appends 1, 2, 3 to a file; after a crash goes on where it was."""
+    """Appends 1, 2, 3 to a file; after a crash it continues."""
     file = life.directory / "file"
     done = file.read_text() if file.exists() else ""
     if life.number:
@@ -130,7 +130,7 @@ def unrepeatable(life: Life) -> None:
 
 
 def crowded(life: Life) -> None:
-    """Each agent writes its name, at a point of its own; after a crash it goes on where it was."""
+    """Each agent writes its name at its own persist point; after a crash it continues."""
     file = life.directory / "file"
     done = file.read_text() if file.exists() else ""
     if life.number:
@@ -220,7 +220,7 @@ _held: list[object] = []
 
 
 def __getattr__(name: str) -> object:
-    """What a careless target does on import, done only when it is asked for."""
+    """What a careless target does on import, here only on request."""
     if name == "start_a_thread":
         thread = threading.Thread(target=threading.Event().wait, daemon=True)
         thread.start()

@@ -36,7 +36,7 @@ def explain(word: str) -> None:
     """
     known = {**dict.fromkeys(VERDICTS, _verdict), **_known()}
     by_any_case = {name.lower(): name for name in known}
-    name = by_any_case.get(word.lower())
+    name = by_any_case.get(registry.current_name(word.lower()))
     if name is None:
         raise UnknownName(unknown("word", word, sorted(known)))
     click.echo("\n".join(known[name](name)))

@@ -197,8 +197,9 @@ def replay(token: str, cold: bool, json_file: str | None) -> None:
     terminal.result(result, verbose=True)
     if json_file:
         write_json(report.as_json([result]), json_file)
-    met = any(w.finding.signature == wanted.signature for w in result.witnesses)
-    terminal.console.print(f"{wanted.signature}: {'reproduced' if met else 'not reproduced'}")
+    signature = registry.current_signature(wanted.signature)
+    reproduced = any(w.finding.signature == signature for w in result.witnesses)
+    terminal.console.print(f"{signature}: {'reproduced' if reproduced else 'not reproduced'}")
     sys.exit(EXIT[result.verdict])
 
 

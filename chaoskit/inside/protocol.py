@@ -48,6 +48,6 @@ def decode(line: bytes) -> LifeSpec:
 
 # Everything that chaoskit calls on an adapter, of a store and of an agent.
 ADAPTER_METHODS = frozenset(
-    "open close save load append items history delete records settle settings"
-    " start resume validate park approve fork".split()
+    {"open", "close", "save", "load", "append", "items", "history", "delete", "records", "settle", "settings"}
+    | {"start", "resume", "validate", "park", "approve", "fork"}
 )

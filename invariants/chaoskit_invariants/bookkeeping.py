@@ -32,14 +32,14 @@ def check(history: History) -> Iterator[Violation]:
 def _judge(found: dict[str, Any], acknowledged: int) -> Iterator[Violation]:
     highest, count = found["versions"]
     if (highest or 0) != count:
-        yield Violation("versions", f"{count} checkpoints, and the last has version {highest}")
+        yield Violation("versions", f"there are {count} checkpoints, but the last has version {highest}")
     turns = Counter(turn for turn, _ in found["usage"])
     for turn, times in turns.items():
         if times > 1:
             yield Violation("usage", f"the tokens of turn {turn} are counted {times} times")
     if len(found["errors"]) < acknowledged:
-        there = len(found["errors"])
-        yield Violation("errors", f"{acknowledged} failed attempts were recorded, {there} are there")
+        stored = len(found["errors"])
+        yield Violation("errors", f"{acknowledged} failed attempts were acknowledged, {stored} are stored")
     yield from _attempts(found["errors"])
 
 
@@ -55,6 +55,6 @@ def _attempts(errors: list[tuple[int, int]]) -> Iterator[Violation]:
 
 INVARIANT = Invariant(
     name="bookkeeping",
-    summary="versions, tokens and failed attempts are counted once, and none is forgotten",
+    summary="checkpoint versions, tokens and failed attempts are each counted exactly once",
     check=check,
 )

@@ -30,15 +30,17 @@ def check(history: History) -> Iterator[Violation]:
         elif isinstance(event, Ack) and event.name == "decided" and turns_allowed is not None:
             turns, judged = turns + 1, judged + 1
             if turns > turns_allowed:
-                yield Violation("turns", f"{turns} turns without a checkpoint, not {turns_allowed}")
+                yield Violation(
+                    "turns", f"{turns} turns without a checkpoint, at most {turns_allowed} allowed"
+                )
         elif isinstance(event, Ack) and event.name in ENDS_OF_CALLS and each_call:
             calls, judged = calls + 1, judged + 1
             if calls > 1:
-                yield Violation("calls", f"{calls} calls without a checkpoint, not one")
+                yield Violation("calls", f"{calls} calls without a checkpoint, at most 1 allowed")
     if not judged:
         raise NothingToJudge
 
 
 INVARIANT = Invariant(
-    name="cadence", summary="a checkpoint is written at least as often as was chosen", check=check
+    name="cadence", summary="a checkpoint is written at least as often as configured", check=check
 )

@@ -27,7 +27,7 @@ def check(history: History) -> Iterator[Violation]:
         elif isinstance(event, Ack) and event.name == "replied":
             before = said.setdefault(event.data["id"], event.data["said"])
             if before != event.data["said"]:
-                yield Violation("changed", f"the reply to {event.data['id']} was told differently")
+                yield Violation("changed", f"the reply to {event.data['id']} changed")
         elif isinstance(event, Probe) and "parents" in event.data:
             looks += len(told)
             yield from _histories(event.data["agents"])
@@ -50,13 +50,13 @@ def _message(sent: Json, found: Json, *, is_end: bool) -> Iterator[Violation]:
     known = found["messages"].get(message)
     outcome = known and known["outcome"]
     if known is None:
-        yield Violation("lost", f"{message} was accepted, and is not in the log")
+        yield Violation("lost", f"{message} was accepted, but is not in the log")
     elif outcome is None:
         if is_end:
-            yield Violation("stuck", f"{message} is undelivered, and nothing happens about it")
+            yield Violation("stuck", f"{message} is still undelivered at the end")
     elif outcome == "delivered":
         if not _has(found, receiver, message):
-            yield Violation("lost", f"{message} is marked as delivered, {receiver} never had it")
+            yield Violation("lost", f"{message} is marked as delivered, but {receiver} never handled it")
     elif not sent["poison"] and _state(found, receiver) != "STOPPED":
         yield Violation("given up", f"{message} was set aside ({outcome}) without a reason")
     if outcome is not None and sent["asks"]:
@@ -67,18 +67,18 @@ def _reply(sent: Json, found: Json, *, is_end: bool) -> Iterator[Violation]:
     """Check the reply to a settled question."""
     reply, asker = f"{sent['id']}.reply", sent["from"]
     if reply not in found["messages"]:
-        yield Violation("unanswered", f"{sent['id']} is settled, and there is no reply to it")
+        yield Violation("unanswered", f"{sent['id']} is settled, but has no reply")
         return
     lives = _state(found, asker) in ("ACTIVE", "SUSPENDED")
     if is_end and lives and not _has(found, asker, reply):
-        yield Violation("unanswered", f"{asker} never had the reply to {sent['id']}")
+        yield Violation("unanswered", f"{asker} never received the reply to {sent['id']}")
 
 
 def _replies(said: dict[str, str], told: dict[str, Json], agents: Json) -> Iterator[Violation]:
     for message, text in said.items():
         receiver = agents.get(told[message]["to"]) if message in told else None
         if receiver and [message, text] not in receiver["turns"]:
-            yield Violation("changed", f"the reply to {message} is not what its receiver said")
+            yield Violation("changed", f"the reply to {message} differs from what its receiver replied")
 
 
 def _has(found: Json, agent: str, message: str) -> bool:

@@ -39,7 +39,7 @@ def check(history: History) -> Iterator[Violation]:
     if any(end.how == "completed" for end in history.of(Ended)):
         for effect in expected - done:
             if effect.split(" ", 1)[1] not in surfaced:
-                yield Violation("lost", f"{effect} was never done, and nobody was told")
+                yield Violation("lost", f"{effect} was never done, and was not reported as unknown")
     yield from _needless(history)
 
 
@@ -57,7 +57,7 @@ def _needless(history: History) -> Iterator[Violation]:
         if ack.name == "finished":
             finished.add(ack.data["call"])
         elif ack.name == "surfaced" and ack.data["call"] in finished:
-            yield Violation("needless", f"{ack.data['call']} was finished, and then called unknown")
+            yield Violation("needless", f"{ack.data['call']} was finished, then reported as unknown")
 
 
 def _done(effects: Iterable[Effect]) -> Counter[str]:

@@ -27,10 +27,10 @@ def check(history: History) -> Iterator[Violation]:
     yield from _transcript(end.data["messages"], expected.data["messages"])
     kept, wanted = end.data.get("kept"), expected.data.get("kept")
     if kept != wanted:
-        yield Violation("kept", f"beside the messages {kept} was kept instead of {wanted}")
+        yield Violation("kept", f"plan and budget are {kept} instead of {wanted}")
     effects = [e.args for e in history.of(Effect) if e.applied]
     if effects != [e.args for e in history.expected(Effect) if e.applied]:
-        yield Violation("effects", "the effects, in their order, are not those without a crash")
+        yield Violation("effects", "the effects, or their order, differ from those without a crash")
 
 
 def _transcript(found: list[object], expected: list[object]) -> Iterator[Violation]:

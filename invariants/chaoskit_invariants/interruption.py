@@ -48,9 +48,9 @@ def _judge(run: str, interrupted: int, ended: int) -> Iterator[Violation]:
     elif interrupted and ended:
         yield Violation("contradicted", f"{run} is recorded both as ended and as interrupted")
     elif ended > 1:
-        yield Violation("ended-twice", f"{run} has {ended} ends instead of one")
+        yield Violation("ended-twice", f"{run} has {ended} records of its end instead of one")
     elif not interrupted and not ended:
-        yield Violation("missing", f"{run} ended, and the log has no record of its end")
+        yield Violation("missing", f"{run} ended, but the log has no record of it")
 
 
 INVARIANT = Invariant(

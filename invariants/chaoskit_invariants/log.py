@@ -36,7 +36,7 @@ def _whole(lines: Sequence[str]) -> Iterator[Violation]:
     for number, line in enumerate(lines, 1):
         seq = _seq(line)
         if seq is None:
-            yield Violation("damaged", f"line {number} of the log is not a whole event: {line[:80]!r}")
+            yield Violation("damaged", f"line {number} of the log is not a complete event: {line[:80]!r}")
         elif seq != number:
             yield Violation("gap", f"line {number} of the log has seq {seq}")
 
@@ -51,13 +51,13 @@ def _seq(line: str) -> Any:
 
 def _grown(before: list[str], now: list[str], acknowledged: int) -> Iterator[Violation]:
     if now[: len(before)] != before:
-        yield Violation("rewritten", "the log does not begin with what was seen in it before")
+        yield Violation("rewritten", "lines of the log were changed or removed since they were last read")
     if len(now) < acknowledged:
-        yield Violation("lost", f"seq {acknowledged} was acknowledged, and the log ends at {len(now)}")
+        yield Violation("lost", f"seq {acknowledged} was acknowledged, but the log ends at {len(now)}")
 
 
 INVARIANT = Invariant(
     name="prefix-log",
-    summary="the event log is whole, in order, and never loses or rewrites a line",
+    summary="the event log is complete, in order, and never loses or rewrites a line",
     check=check,
 )

@@ -36,9 +36,9 @@ def check(history: History) -> Iterator[Violation]:
             asked += 1
             turn, orphans = event.data["turn"], event.data["orphans"]
             if turn in decided:
-                yield Violation("repeated", f"turn {turn} was decided, and the model was asked again")
+                yield Violation("repeated", f"turn {turn} was decided, but the model was asked again")
             if orphans:
-                yield Violation("orphan", f"the model was asked while {orphans[0]} has no result")
+                yield Violation("orphan", f"the model was asked while {orphans[0]} had no result")
             said = [*last_told[: event.data.get("after", 0)], *event.data.get("said", [])]
             yield from _same(told, said)
             told, last_told = list(said), said
@@ -52,11 +52,11 @@ def _same(before: list[str], now: list[str]) -> Iterator[Violation]:
             yield Violation("changed", f"message {number} was {was} and is now {found}")
             return
     if len(now) < len(before):
-        yield Violation("forgotten", f"the model was told {len(before)} messages, now {len(now)}")
+        yield Violation("forgotten", f"the model was sent {len(before)} messages, then only {len(now)}")
 
 
 INVARIANT = Invariant(
     name="model-calls",
-    summary="no decision is paid for twice, no call lacks its result, no message changes on its way",
+    summary="no decision is paid for twice, no call lacks its result, no message changes between requests",
     check=check,
 )

@@ -23,13 +23,11 @@ def check(history: History) -> Iterator[Violation]:
             yield Violation("damaged", what)
         for agent, found in probe.data["agents"].items():
             if found["state"] not in ("ACTIVE", "SUSPENDED", "STOPPED"):
-                yield Violation("damaged", f"{agent} is in no known state: {found['state']}")
+                yield Violation("damaged", f"{agent} has an unknown state: {found['state']}")
             elif probe.name == "recovered" and found["state"] == "ACTIVE":
-                yield Violation("active", f"{agent} is ACTIVE, and nobody has resumed it")
+                yield Violation("active", f"{agent} is ACTIVE, but was not resumed")
 
 
 INVARIANT = Invariant(
-    name="no-active",
-    summary="a recovery leaves no agent ACTIVE, and every session record readable",
-    check=check,
+    name="no-active", summary="recovery leaves no agent ACTIVE and every session record readable", check=check
 )

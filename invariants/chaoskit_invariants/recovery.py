@@ -22,7 +22,7 @@ def check(history: History) -> Iterator[Violation]:
     last = ends[-1]
     if last.how == "failed":
         reason = last.detail.strip().splitlines()[-1] if last.detail.strip() else "no reason given"
-        yield Violation("failed", f"life {last.life} could not recover and go on: {reason}")
+        yield Violation("failed", f"life {last.life} could not recover and continue: {reason}")
     for end in ends:
         if end.how == "hung":
             yield Violation("hung", f"life {end.life} {end.detail}")

@@ -53,7 +53,7 @@ def _judge(
         yield Violation(
             "lost",
             f"{acknowledged} messages were acknowledged in a checkpoint, "
-            f"and {len(found)} were there after recovery",
+            f"but {len(found)} were found after recovery",
         )
     elif found != whole[: len(found)]:
         yield Violation("changed", "recovery left messages that the undisturbed run does not have")

@@ -36,15 +36,15 @@ def _judge(found: Found, asked: dict[int, str], acknowledged: int) -> Iterator[V
     numbers = [n for n, _ in found]
     for n, text in found:
         if asked.get(n) != text:
-            yield Violation("damaged", f"save {n} does not read as it was written: {text[:40]!r}")
+            yield Violation("damaged", f"save {n} does not read back as written: {text[:40]!r}")
     if numbers and numbers != list(range(numbers[0], numbers[-1] + 1)):
-        yield Violation("gap", f"saves {', '.join(map(str, numbers))} are there: one is missing")
+        yield Violation("gap", f"saves {', '.join(map(str, numbers))} are stored: one is missing")
     last = max(numbers, default=0)
     if last < acknowledged:
-        there = f"save {last} is the last one there" if numbers else "nothing is there"
-        yield Violation("lost", f"save {acknowledged} was acknowledged, and {there}")
+        there = f"save {last} is the last one stored" if numbers else "nothing is stored"
+        yield Violation("lost", f"save {acknowledged} was acknowledged, but {there}")
 
 
 INVARIANT = Invariant(
-    name="saves", summary="every acknowledged save is there, whole, and nothing else", check=check
+    name="saves", summary="every acknowledged save is stored completely, and nothing else", check=check
 )

@@ -42,11 +42,11 @@ def _things_said(messages: list[Any]) -> Iterator[str]:
 
 def _judge(shown: list[str], said: list[str]) -> Iterator[Violation]:
     if len(shown) != len(said):
-        yield Violation("length", f"{len(said)} things are stored as said, {len(shown)} were shown")
+        yield Violation("length", f"{len(said)} texts are stored, {len(shown)} were shown")
         return
     for number, (text, wanted) in enumerate(zip(shown, said, strict=True), 1):
         if _letters(wanted[:ENOUGH]) not in _letters(text):
-            yield Violation("different", f"number {number} is {wanted[:80]!r}, shown was {text[:80]!r}")
+            yield Violation("different", f"text {number} is {wanted[:80]!r}, but {text[:80]!r} was shown")
 
 
 def _letters(text: str) -> str:
@@ -54,5 +54,5 @@ def _letters(text: str) -> str:
 
 
 INVARIANT = Invariant(
-    name="shown", summary="who resumes a session is shown the conversation as it was recovered", check=check
+    name="shown", summary="a resumed session shows the conversation as it was recovered", check=check
 )

@@ -22,15 +22,15 @@ def check(history: History) -> Iterator[Violation]:
         try:
             snapshot = json.loads(probe.data["snapshot"])
         except ValueError:
-            yield Violation("torn", f"half of a snapshot was found: {probe.data['snapshot'][:40]!r}")
+            yield Violation("torn", f"an incomplete snapshot was found: {probe.data['snapshot'][:40]!r}")
             continue
         if snapshot["last_seq"] > probe.data["lines"]:
             yield Violation(
                 "ahead",
-                f"the snapshot has read {snapshot['last_seq']} lines of a log of {probe.data['lines']}",
+                f"the snapshot covers {snapshot['last_seq']} lines, but the log has {probe.data['lines']}",
             )
 
 
 INVARIANT = Invariant(
-    name="snapshot", summary="a snapshot that is found is whole, and knows no more than the log", check=check
+    name="snapshot", summary="a snapshot on disk is complete and not ahead of the log", check=check
 )

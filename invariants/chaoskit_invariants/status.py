@@ -29,7 +29,7 @@ def check(history: History) -> Iterator[Violation]:
     for probe in probes:
         wanted = expected(events[: probe.data["lines"]], probe.data["boot"], probe.data["now"])
         if probe.data["status"] != wanted:
-            yield Violation("wrong", f"the status is {probe.data['status']}, the log says {wanted}")
+            yield Violation("wrong", f"the status is {probe.data['status']}, but the log implies {wanted}")
 
 
 def expected(events: list[dict[str, Any]], boot: str, now: float) -> str:
@@ -64,5 +64,5 @@ def _seconds(stamp: str) -> float:
 
 
 INVARIANT = Invariant(
-    name="status", summary="the derived status is what the log, the boot and the time say", check=check
+    name="status", summary="the derived status follows from the log, the boot and the time", check=check
 )

@@ -31,7 +31,7 @@ def check(history: History) -> Iterator[Violation]:
         yield from _kept(told, lines)
         for content in end.data.get("files", []):
             if end.data["never"] in content:
-                yield Violation("secret", "a file has the secret of a token in it, not only its hash")
+                yield Violation("secret", "a file contains the secret of a token, not only its hash")
 
 
 def _told(told: list[Ack]) -> Iterator[Violation]:
@@ -41,11 +41,11 @@ def _told(told: list[Ack]) -> Iterator[Violation]:
         if ack.name == "resumed":
             winner = winners.setdefault(token, request)
             if winner != request:
-                yield Violation("doubled", f"{token} resumed its run for {winner} and for {request}")
+                yield Violation("doubled", f"{token} resumed its run for both {winner} and {request}")
         elif winners.get(token) == request:
             yield Violation(
                 "forgotten",
-                f"{request} resumed with {token}, and was refused when it asked again: {ack.data['code']}",
+                f"{request} resumed with {token}, but was refused when it retried: {ack.data['code']}",
             )
 
 
@@ -54,7 +54,7 @@ def _lines(lines: list[dict[str, Any]]) -> Iterator[Violation]:
     for line in lines:
         kind, token = line["kind"], line["token_id"]
         if kind != "token.minted" and token in over:
-            yield Violation("used up", f"{kind} for {token}, which had {over[token]} already")
+            yield Violation("used up", f"{kind} for {token}, which already had {over[token]}")
         elif kind != "token.minted":
             over[token] = kind
 
@@ -71,13 +71,13 @@ def _kept(told: list[Ack], lines: list[dict[str, Any]]) -> Iterator[Violation]:
         wanted = (ack.data["request"], ack.data["result"])
         found = consumed.get(ack.data["token"])
         if found is None:
-            yield Violation("lost", f"{wanted[0]} was told that it resumed, and the log knows nothing")
+            yield Violation("lost", f"{wanted[0]} was told that it resumed, but the log has no record of it")
         elif found != wanted:
-            yield Violation("changed", f"{ack.data['token']} was consumed by {found} and not {wanted}")
+            yield Violation("changed", f"{ack.data['token']} was consumed by {found}, not {wanted}")
 
 
 INVARIANT = Invariant(
     name="tokens",
-    summary="a resume token works once, for one request, and its secret is kept nowhere",
+    summary="a resume token works once, for one request, and its secret is never stored",
     check=check,
 )

@@ -32,17 +32,17 @@ def check(history: History) -> Iterator[Violation]:
 def _forest(agents: Json, parents: Json) -> Iterator[Violation]:
     for agent in agents:
         if agent not in parents:
-            yield Violation("orphan", f"{agent} has a record and no place in the tree")
+            yield Violation("orphan", f"{agent} has a record but no place in the tree")
     for agent, parent in parents.items():
         for end in (agent, parent):
             if end is not None and end not in agents:
-                yield Violation("dangling", f"{agent} is below {parent}, and {end} is not there")
+                yield Violation("dangling", f"{agent} is under {parent}, but {end} does not exist")
         above, seen = parent, {agent}
         while above is not None and above not in seen:
             seen.add(above)
             above = parents.get(above)
         if above is not None:
-            yield Violation("cycle", f"{agent} is below itself")
+            yield Violation("cycle", f"{agent} is its own ancestor")
 
 
 def _states(agents: Json, parents: Json) -> Iterator[Violation]:
@@ -51,9 +51,9 @@ def _states(agents: Json, parents: Json) -> Iterator[Violation]:
             continue
         own, above = agents[agent]["state"], agents[parent]["state"]
         if above == "STOPPED" and own != "STOPPED":
-            yield Violation("abandoned", f"{agent} is {own}, and its parent {parent} is stopped")
+            yield Violation("abandoned", f"{agent} is {own}, but its parent {parent} is stopped")
         elif own == "ACTIVE" and above != "ACTIVE":
-            yield Violation("alone", f"{agent} is ACTIVE, and its parent {parent} is {above}")
+            yield Violation("alone", f"{agent} is ACTIVE, but its parent {parent} is {above}")
 
 
 def _kept(told: list[Ack], agents: Json, parents: Json) -> Iterator[Violation]:
@@ -61,17 +61,17 @@ def _kept(told: list[Ack], agents: Json, parents: Json) -> Iterator[Violation]:
         if ack.name == "spawned":
             agent, parent = ack.data["agent"], ack.data["parent"]
             if agent not in agents or agent not in parents:
-                yield Violation("lost", f"{agent} was spawned, and is not there")
+                yield Violation("lost", f"{agent} was spawned, but does not exist")
             elif parents[agent] != parent:
-                yield Violation("moved", f"{agent} was spawned below {parent}, not {parents[agent]}")
+                yield Violation("moved", f"{agent} was spawned under {parent}, but is under {parents[agent]}")
         elif ack.name == "stopped":
             agent = ack.data["agent"]
             if agent in agents and agents[agent]["state"] != "STOPPED":
-                yield Violation("revived", f"{agent} was stopped, and is {agents[agent]['state']}")
+                yield Violation("revived", f"{agent} was stopped, but is {agents[agent]['state']}")
 
 
 INVARIANT = Invariant(
     name="tree",
-    summary="the agents are a forest, with everybody in it whose spawn was acknowledged",
+    summary="the agents form a forest that contains every agent whose spawn was acknowledged",
     check=check,
 )

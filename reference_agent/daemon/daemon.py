@@ -54,7 +54,7 @@ class Daemon:
         checked_session(agent)
         if agent in self.state.parents:
             if self.state.parents[agent] != parent:
-                raise Refused(f"{agent} is there, below {self.state.parents[agent] or 'nobody'}")
+                raise Refused(f"{agent} already exists, under {self.state.parents[agent] or 'no parent'}")
             return self.state.agents[agent]
         if agent in {*self._spawning, OUTSIDE, DAEMON} or provider not in self._providers:
             raise Refused(f"{agent} cannot be spawned: its name is taken, or {provider} is unknown")
@@ -102,12 +102,14 @@ class Daemon:
         crowded = [message.receiver] + [message.sender] * message.wants_reply
         for agent in crowded:
             if mailbox.load(self.state, agent) >= self._limits.mailbox:
-                raise MailboxFull(f"{agent} has {self._limits.mailbox} messages waiting: try later")
+                raise MailboxFull(
+                    f"the mailbox of {agent} is full ({self._limits.mailbox} messages): retry later"
+                )
         return True
 
     def _running(self, agent: str) -> None:
         if agent not in self.state.parents or tree.is_stopped(self.state, agent):
-            raise Refused(f"{agent} is not there, or is stopped")
+            raise Refused(f"{agent} does not exist or is stopped")
 
     async def suspend(self, agent: str) -> None:
         """Suspend the agent and its descendants. The next message, or one already waiting, resumes it."""
@@ -122,7 +124,7 @@ class Daemon:
     async def stop(self, agent: str) -> None:
         """Stop the agent and its descendants permanently. Callers waiting for their replies get an error."""
         if agent not in self.state.parents:
-            raise Refused(f"{agent} is not there")
+            raise Refused(f"{agent} does not exist")
         await self._lives.stop(agent)
         for each in tree.subtree(self.state, agent):
             self._delivery.kick(each)

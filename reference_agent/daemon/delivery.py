@@ -77,7 +77,7 @@ class Delivery:
             state = self._journal.state
             await self._journal.write(Settled(answer, DELIVERED), lambda: answer in state.undelivered)
         elif outcome != DELIVERED:
-            raise NotAnswered(f"{reply.receiver} cannot be told: {outcome}")
+            raise NotAnswered(f"the reply could not be delivered to {reply.receiver}: {outcome}")
         if reply.failed:
             raise NotAnswered(reply.content)
         return reply.content
@@ -89,7 +89,7 @@ class Delivery:
         if answer in state.mailboxes.get(OUTSIDE, ()):
             return state.undelivered[answer], None
         if not state.knows(message_id) and not state.knows(answer):
-            raise Refused(f"no message {message_id} is known")
+            raise Refused(f"unknown message {message_id}")
         return None
 
     async def _work(self, agent: str) -> None:

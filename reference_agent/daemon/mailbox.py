@@ -52,8 +52,8 @@ def fate(state: State, message: Message, limits: Limits) -> Fate | None:
     if tree.is_stopped(state, message.receiver):
         return Fate("stopped", f"{message.receiver} is stopped")
     if message.tries >= limits.tries:
-        said = f"{message.receiver} failed {message.tries} times over this message, or was never heard of"
-        return Fate("poison", said)
+        reason = f"{message.receiver} failed or crashed on this message {message.tries} times"
+        return Fate("poison", reason)
     return None
 
 

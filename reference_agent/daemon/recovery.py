@@ -37,12 +37,12 @@ from reference_agent.logs.structured import get_logger
 
 log = get_logger(__name__)
 PROMPT = (
-    "The daemon stopped without warning and was started again. Your conversation is complete up to your"
-    " last finished turn; a turn that was under way is lost. Messages that nobody has handled are delivered"
-    " now, those to you after this one; what you have handled does not come again. {children}"
+    "The daemon stopped unexpectedly and was restarted. Your conversation is complete up to your last"
+    " finished turn; a turn that was in progress is lost. Messages not yet handled are delivered now, yours"
+    " after this one; messages that you have handled are not delivered again. {children}"
 )
 NO_CHILDREN = "You have no sub-agents."
-CHILDREN = "Your sub-agents are suspended, and are resumed when you send them a message: {names}."
+CHILDREN = "Your sub-agents are suspended; each is resumed when you send it a message: {names}."
 
 
 async def recover(journal: Journal, boot: str, limits: Limits) -> list[Simple]:

@@ -83,7 +83,9 @@ class _Database(Database):
     async def _migrate(self, path: Path) -> None:
         (version,) = await self.one("PRAGMA user_version")
         if version > VERSION:
-            raise NewerStore(f"{path} has version {version}, and this release knows {VERSION}: upgrade it")
+            raise NewerStore(
+                f"{path} has schema version {version}; this release supports up to {VERSION}: upgrade it"
+            )
         if version < VERSION:
             with persisting("schema.migrate"):
                 async with self.transaction():
@@ -177,5 +179,7 @@ def statement_of(change: AnyChange) -> tuple[Any, ...]:
         case records.Settled(message_id, outcome):
             found = SETTLE, outcome, message_id
         case _:
-            raise AssertionError(f"{change} is not written here")  # changes that occur only in snapshots
+            raise AssertionError(
+                f"{change} cannot be written on its own"
+            )  # changes that occur only in snapshots
     return found

@@ -45,7 +45,7 @@ async def opened_store(
     """Open the store for one process at a time; a second process gets SessionBusy."""
     kind = find(location.store)
     if kind.daemon is None:
-        raise ValueError(f"the store {kind.name} cannot keep a daemon")
+        raise ValueError(f"the store {kind.name} does not support a daemon")
     open_daemon: OpenDaemonStore = load(kind.daemon)
     lock = SessionLock(location.directory / "daemon.lock")
     try:

@@ -161,7 +161,7 @@ class OpenAIProvider:
                 async with asyncio.timeout_at(deadline):
                     return await anext(events)
             except StopAsyncIteration:
-                raise wire.malformed(f"a stream that ends with {DONE}", "a cut") from None
+                raise wire.malformed(f"a stream that ends with {DONE}", "an earlier end") from None
 
     @contextmanager
     def _translating(self) -> Iterator[None]:
@@ -171,7 +171,7 @@ class OpenAIProvider:
         except ModelError as error:
             raise self._scrubbed(error) from None
         except (_httpx2().TimeoutException, TimeoutError) as error:
-            raise self._no_answer(f"a time-out ({type(error).__name__})") from None
+            raise self._no_answer(f"a timeout ({type(error).__name__})") from None
         except (_httpx2().UnsupportedProtocol, _httpx2().LocalProtocolError) as error:
             raise self._no_answer(_described(error), retryable=False) from None
         except (_httpx2().HTTPError, OSError) as error:
@@ -228,7 +228,7 @@ class Secret:
         key = (key or "").strip()  # a key read from a file ends with a line break
         if not key.isascii() or not key.isprintable() or " " in key:
             raise ValueError(
-                "expected an API key of printable ASCII characters without spaces, found others (not shown)"
+                "expected an API key of printable ASCII without spaces, found other characters (not shown)"
             )
         self._key = key
 
@@ -260,8 +260,8 @@ def _checked_url(url: str) -> str:
         raise ValueError(f"expected a base URL like https://host/v1, found scheme {parts.scheme!r}")
     if parts.username is not None or parts.query or parts.fragment:
         raise ValueError(
-            "expected a base URL of scheme, host, port and path only, found more (not shown):"
-            " a key belongs into api_key"
+            "expected a base URL with scheme, host, port and path only, found more (not shown):"
+            " pass a key as api_key"
         )
     return url.rstrip("/")
 

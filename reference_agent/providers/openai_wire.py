@@ -85,7 +85,7 @@ def from_wire(plain: Json) -> Message:
             )
         case other:
             raise ModelError(
-                f"expected a message of user, assistant or tool, found one of {other!r}:"
+                f"expected a message with role user, assistant or tool, found role {other!r}:"
                 " system prompts are never part of a conversation",
                 retryable=False,
             )
@@ -201,12 +201,11 @@ def finished_answer(
 
 def check_finish(reason: str | None) -> None:
     if reason is None:
-        raise malformed("an answer with a finish_reason", "none: it was cut")
+        raise malformed("an answer with a finish_reason", "none: it is incomplete")
     if reason in {"length", "content_filter"}:
         # A retry costs the same and ends the same, and half a decision is not a decision.
         raise ModelError(
-            f"expected a whole answer, found one that ended by {reason!r}:"
-            " allow more tokens, or ask for less",
+            f"expected a complete answer, found finish_reason {reason!r}: allow more tokens, or ask for less",
             retryable=False,
         )
 
@@ -231,7 +230,7 @@ def error_in_stream(error: object) -> ModelError:
     code = error.get("code") if isinstance(error, dict) else None
     status = code if isinstance(code, int) else None
     return ModelError(
-        f"expected the next chunk, found an error of the service: {shortened(str(error))}",
+        f"expected the next chunk, found a service error: {shortened(str(error))}",
         retryable=status is None or can_pass(status),
         status=status,
     )

@@ -138,7 +138,7 @@ class ScriptedProvider:
         asked = [n for n, message in enumerate(conversation) if message.role == "user"]
         if not 1 <= len(asked) <= len(self._script):
             raise ModelError(
-                f"expected 1 to {len(self._script)} messages of the user, as many as the script has"
+                f"expected 1 to {len(self._script)} user messages, as many as the script has"
                 f" entries; found {len(asked)}",
                 retryable=False,
             )
@@ -215,7 +215,7 @@ def failure_from(plain: Mapping[str, Any]) -> ModelError:
     status = plain.get("status")
     found = "the connection broke" if status is None else f"found HTTP status {status}"
     return ModelError(
-        f"expected an answer of the scripted model, {found}",
+        f"expected an answer from the scripted model, {found}",
         retryable=status is None or can_pass(status),
         retry_after=plain.get("retry_after"),
         status=status,

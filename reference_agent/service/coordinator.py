@@ -283,7 +283,7 @@ class Coordinator:
             agent = await self._agent(session)
             request = await self._unfinished(agent, "continue")
             if session.parked:
-                raise NothingToDo("the run waits: bring what it waits for, or get a new token")
+                raise NothingToDo("the run is waiting: resume it with its token, or get a new token")
             going = self._go(session, request, self._carry_on(agent))
         return await self._accepted(session, going)
 
@@ -307,7 +307,7 @@ class Coordinator:
         async with session.turn:
             run, parked = session.record.snapshot.run, session.parked
             if run is None or run.wait is None or parked is None:
-                raise NothingToDo("no run waits: there is no token to replace")
+                raise NothingToDo("no run is waiting: there is no token to replace")
             text = session.tokens.rotate(run.wait.resume_token_id or "")
             self._settle(session)
             found = waiting(parked.request_id, session.record.snapshot, text)
@@ -328,7 +328,7 @@ class Coordinator:
     async def _unfinished(self, agent: Agent, what: str) -> str:
         requests = await agent.unfinished()
         if not requests:
-            raise NothingToDo(f"no request is unfinished: there is nothing to {what}")
+            raise NothingToDo(f"there is no unfinished request to {what}")
         return requests[-1].request_id
 
     async def _carry_on(self, agent: Agent) -> str:
@@ -349,7 +349,7 @@ class Coordinator:
     def _go(self, session: Session, request_id: str, work: Coroutine[Any, Any, str]) -> Going:
         if self._stopping:
             work.close()
-            raise Stopping("the server is about to end: come back when it is there again")
+            raise Stopping("the server is shutting down: retry after its next start")
         session.outcomes.pop(request_id, None)
         session.going = Going(request_id, self._run(session, request_id, work))
         return session.going
@@ -359,9 +359,11 @@ class Coordinator:
             outcome = await self._outcome_of(session, request_id, work)
             self._settle(session)
         except FAILURES as error:
-            raise NotDurable(f"the disk refused: {error}") from error
+            raise NotDurable(f"a write failed: {error}") from error
         except asyncio.CancelledError:
-            raise Stopping("the server ends; this request goes on after its next start") from None
+            raise Stopping(
+                "the server is shutting down; this request continues after its next start"
+            ) from None
         except NotDurable:
             raise
         except Exception:
@@ -390,7 +392,7 @@ class Coordinator:
     async def _durable(self, agent: Agent) -> None:
         if not await agent.catch_up():
             error = (await agent.status()).last_error
-            raise NotDurable(f"the disk refused ({error}): say it again, under the same id")
+            raise NotDurable(f"a write failed ({error}): retry with the same id")
 
     def _park(self, session: Session, waits: Waits) -> Outcome:
         """Park the run: from now on, only its token can resume it."""

@@ -115,7 +115,7 @@ class NoForeignPages:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._app
         if scope["type"] == "http" and "origin" in Headers(scope=scope):
-            app = problem(403, "foreign_origin", "expected no Origin: no web page may use this")
+            app = problem(403, "foreign_origin", "expected no Origin header: web pages may not use this API")
         await app(scope, receive, send)
 
 
@@ -170,8 +170,8 @@ class Api:
             raise HttpProblem(
                 404,
                 "unknown_request",
-                f"nothing goes on for a request {request_id[:80]!r}, and it has no outcome:"
-                " continue, or post it again under the same id",
+                f"request {request_id[:80]!r} is not running and has no outcome:"
+                " continue it, or post it again with the same id",
             )
         return answer(found)
 

@@ -68,7 +68,7 @@ class Caches:
         if stored is None:
             return fold_all(SessionSnapshot(self._session), events)
         if stored.id != self._session:
-            raise Damaged(f"{self._path}: says that it is of session {stored.id!r}")
+            raise Damaged(f"{self._path}: belongs to session {stored.id!r}")
         if stored.last_seq > len(events):
             return self._behind(stored, events)
         self._snapshot = stored
@@ -79,7 +79,7 @@ class Caches:
         """The log is behind the snapshot: it lacks lines that were once durable."""
         why = f"{self._path}: at seq {stored.last_seq}, but the log ends at {len(events)}"
         if not events:
-            raise Damaged(f"{why}: where is {self._session}.messages.jsonl?")
+            raise Damaged(f"{why}: {self._session}.messages.jsonl is missing or empty")
         return self._anew(replace(stored, last_seq=0, run=None, recovery=None), events, why)
 
     def _anew(self, begin: SessionSnapshot, events: list[Event], why: str) -> SessionSnapshot:

@@ -49,34 +49,34 @@ def find(tokens: Tokens, session: str, text: str) -> Token:
     if token is None:
         raise TokenRefused("unknown", "no such token in this session")
     if not same:
-        raise TokenRefused("wrong_secret", f"{token_id}: not its secret")
+        raise TokenRefused("wrong_secret", f"{token_id}: wrong secret")
     return token
 
 
 def check_scope(token: Token, run_id: str | None, wait_kind: str | None) -> None:
     """None matches any run or wait."""
     if run_id not in (None, token.run_id):
-        raise TokenRefused("wrong_run", f"{token.token_id}: for {token.run_id}, not {run_id}")
+        raise TokenRefused("wrong_run", f"{token.token_id}: is for {token.run_id}, not {run_id}")
     if wait_kind not in (None, token.wait_kind):
-        raise TokenRefused("wrong_wait", f"{token.token_id}: for {token.wait_kind}, not {wait_kind}")
+        raise TokenRefused("wrong_wait", f"{token.token_id}: is for {token.wait_kind}, not {wait_kind}")
 
 
 def check_usable(token: Token, snapshot: SessionSnapshot, now: float) -> None:
     if token.state != "active":
-        raise TokenRefused(token.state, f"{token.token_id}: was {token.state} before")
+        raise TokenRefused(token.state, f"{token.token_id}: already {token.state}")
     if has_passed(token.expires_at, now):
         raise TokenRefused("expired", f"{token.token_id}: expired at {token.expires_at}")
     _run, wait = wait_of(token, snapshot)
     if wait.resume_token_id != token.token_id or wait.kind != token.wait_kind:
-        raise TokenRefused("wrong_wait", f"{token.token_id}: {token.run_id} does not wait for it")
+        raise TokenRefused("wrong_wait", f"{token.token_id}: {token.run_id} is not waiting for it")
     if has_passed(wait.deadline_at, now):
-        raise TokenRefused("expired", f"{token.token_id}: was waited for until {wait.deadline_at}")
+        raise TokenRefused("expired", f"{token.token_id}: its wait expired at {wait.deadline_at}")
 
 
 def wait_of(token: Token, snapshot: SessionSnapshot) -> tuple[RunBlock, WaitBlock]:
     run = snapshot.run
     if run is None or run.run_id != token.run_id or run.end is not None:
-        raise TokenRefused("wrong_run", f"{token.token_id}: {token.run_id} is over")
+        raise TokenRefused("wrong_run", f"{token.token_id}: {token.run_id} has ended")
     if run.wait is None:
-        raise TokenRefused("wrong_wait", f"{token.token_id}: {token.run_id} does not wait")
+        raise TokenRefused("wrong_wait", f"{token.token_id}: {token.run_id} is not waiting")
     return run, run.wait

@@ -144,7 +144,7 @@ class TokenService:
     def _mint(
         self, token_id: str, run_id: str, wait_kind: str, call_id: str | None, expires_at: str | None
     ) -> str:
-        assert token_id not in self._record.tokens, f"{token_id} was given before"
+        assert token_id not in self._record.tokens, f"{token_id} was already issued"
         secret = self._new_secret()
         self._record.append(
             "token.minted",

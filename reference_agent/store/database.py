@@ -27,8 +27,8 @@ class CorruptStore(Exception):
 
     def __init__(self, path: Path, what: str) -> None:
         super().__init__(
-            f"{path} is damaged: {what}. Nothing was changed. Restore it from a backup, save what can be"
-            f" read with: sqlite3 {path} .recover, or move it (and its -wal) away to start anew"
+            f"{path} is damaged: {what}. Nothing was changed. Restore it from a backup, recover what is"
+            f" readable with: sqlite3 {path} .recover, or move it (and its -wal) aside to start over"
         )
 
 
@@ -84,7 +84,8 @@ class Database:
         (version,) = await self.one("PRAGMA user_version")
         if version > schema.VERSION:
             raise NewerStore(
-                f"{path} has version {version}, and this release knows {schema.VERSION}: upgrade it"
+                f"{path} has schema version {version}; this release supports up to {schema.VERSION}:"
+                " upgrade it"
             )
         if version == schema.VERSION:
             return

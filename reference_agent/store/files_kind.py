@@ -22,7 +22,7 @@ async def read_session(location: Location, session: str) -> Stored | None:
 
 KIND = StoreKind(
     name="files",
-    summary="each session in its log",
+    summary="one log per session",
     open=open_session,
     read_sessions=read_sessions,
     read_session=read_session,

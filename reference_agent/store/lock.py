@@ -22,7 +22,7 @@ class SessionLock:
             holder = os.read(self._fd, 20).decode(errors="replace").strip() or "unknown"
             os.close(self._fd)
             raise SessionBusy(
-                f"session {path.stem} is open in another process (pid {holder}): end that one first"
+                f"session {path.stem} is open in another process (pid {holder}): stop it first"
             ) from None
         try:
             os.ftruncate(self._fd, 0)

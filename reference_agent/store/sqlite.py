@@ -401,7 +401,7 @@ def stored_to_message(row: Sequence[Any]) -> Message:
     """The exact inverse of `add_message`. System messages are never stored."""
     role, content, calls, call_id, tool, is_error, reasoning = row
     if role not in ("user", "assistant", "tool"):
-        raise ValueError(f"expected a message of user, assistant or tool in the store, found {role!r}")
+        raise ValueError(f"expected role user, assistant or tool in the store, found {role!r}")
     return Message(
         role,
         content,

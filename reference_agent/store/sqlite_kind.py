@@ -59,5 +59,8 @@ async def _opened(directory: Path, database: str, session: str) -> SqliteStore |
 
 
 KIND = kind_on(
-    DATABASE, "reference_agent.daemon.sqlite:open_store", name="sqlite", summary="a database for all sessions"
+    DATABASE,
+    "reference_agent.daemon.sqlite:open_store",
+    name="sqlite",
+    summary="one database for all sessions",
 )

@@ -53,12 +53,12 @@ log = logs.get_logger(__name__)
 
 
 HELP = """\
-/resume ID   go on with another session: its conversation, then what a crash left undone
-/sessions    the sessions of this state directory
-/status      whether all is saved, tokens spent, open questions
-/help        this
-/quit        end (so does the end of input); Ctrl-C ends the wait for an answer
-Anything else is said to the agent."""
+/resume ID   switch to another session: shows it, then finishes what a crash interrupted
+/sessions    list the sessions in this state directory
+/status      whether everything is saved, tokens spent, open questions
+/help        show this list
+/quit        quit (as does end of input); Ctrl-C stops waiting for an answer
+Anything else is sent to the agent."""
 
 
 class Chat:
@@ -128,7 +128,7 @@ class Chat:
             case "resume", _:
                 raise Problem("expected /resume ID; /sessions lists them")
             case _:
-                raise Problem(f"there is no command /{name}{' like this' if args else ''}; see /help")
+                raise Problem(f"no command /{name}{' with arguments' if args else ''}; see /help")
 
     def _resume(self, session: str) -> None:
         """Open the other session before closing this one: if opening fails, stay here."""
@@ -192,7 +192,7 @@ class Chat:
     async def _show_questions(self) -> None:
         assert self._agent is not None
         for call in (await self._agent.status()).open_questions:
-            tell(f"  ? nobody knows whether this was done: {call_shown(call.tool, call.args)}")
+            tell(f"  ? it is unknown whether this was done: {call_shown(call.tool, call.args)}")
 
     # --- Ctrl-C (C3)
 
@@ -212,16 +212,16 @@ class Chat:
         if self._setup.provider.stopped:
             self._leave_at_once()
         if not self._setup.provider.stop():
-            tell("[a tool is at work, and will be waited for; Ctrl-C again ends the program]")
+            tell("[waiting for a tool to finish; press Ctrl-C again to quit]")
 
     def _leave_at_once(self) -> NoReturn:
         """Exit as a kill would: durable state stays, and nothing else was acknowledged."""
-        complain(f"interrupted; to go on: {self._setup.line_to_resume(self._session)}")
+        complain(f"interrupted; to continue: {self._setup.line_to_resume(self._session)}")
         os._exit(INTERRUPTED)
 
 
 def not_saved(waiting: int, error: str | None) -> str:
-    return f"not saved yet: {waiting} writes wait for the disk ({error})"
+    return f"not saved yet: {waiting} writes are waiting for the disk ({error})"
 
 
 async def _closed(agent: Agent) -> str | None:

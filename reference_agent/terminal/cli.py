@@ -58,30 +58,32 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     place, model = _place(), _model()
-    chat = commands.add_parser("chat", parents=[place, model], help="talk (the default)")
-    chat.add_argument("--resume", metavar="ID", help="go on with a session")
+    chat = commands.add_parser("chat", parents=[place, model], help="chat (the default)")
+    chat.add_argument("--resume", metavar="ID", help="resume a session")
     commands.add_parser("sessions", parents=[place], help="list the sessions")
     show = commands.add_parser("show", parents=[place], help="print a conversation")
     show.add_argument("id", metavar="ID")
-    say = commands.add_parser("say", parents=[place, model], help="one request, for scripts")
+    say = commands.add_parser("say", parents=[place, model], help="send one request, for scripts")
     say.add_argument("id", metavar="ID")
     say.add_argument("text", metavar="TEXT")
-    say.add_argument("--new", action="store_true", help="make the session if there is none")
+    say.add_argument("--new", action="store_true", help="create the session if it does not exist")
     say.add_argument(
         "--request",
         metavar="NAME",
-        help="said again under the same name, it is not done again: its answer is repeated",
+        help="name of the request: repeating it returns the recorded answer and runs nothing",
     )
-    serve = commands.add_parser("serve", parents=[place, model], help="the HTTP API")
+    serve = commands.add_parser("serve", parents=[place, model], help="serve the HTTP API")
     serve.add_argument(
         "--host",
         default="127.0.0.1",
         metavar="ADDRESS",
-        help="where to listen (127.0.0.1: this machine only; there is no login)",
+        help="address to listen on (127.0.0.1: this machine only; there is no authentication)",
     )
-    serve.add_argument("--port", type=_port, default=8420, help="0 for any that is free (8420)")
     serve.add_argument(
-        "--sweep", type=_seconds, default=1.0, metavar="SECONDS", help="how often deadlines are looked at (1)"
+        "--port", type=_port, default=8420, help="port to listen on; 0 picks a free one (8420)"
+    )
+    serve.add_argument(
+        "--sweep", type=_seconds, default=1.0, metavar="SECONDS", help="time between checks of deadlines (1)"
     )
     return parser
 
@@ -98,7 +100,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected seconds, more than 0, found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected seconds greater than 0, found {text!r}")
     return seconds
 
 
@@ -132,7 +134,7 @@ def _place() -> argparse.ArgumentParser:
         metavar="NAME",
         help=f"where sessions are kept: %(choices)s ({DEFAULT})",
     )
-    parser.add_argument("--config", metavar="FILE", help="settings, a JSON file")
+    parser.add_argument("--config", metavar="FILE", help="read settings from a JSON file")
     parser.add_argument("--log", metavar="FILE", help="append structured logs to a file")
     return parser
 
@@ -143,12 +145,12 @@ def _model() -> argparse.ArgumentParser:
     parser.add_argument(
         "--url",
         help="an OpenAI-compatible service, such as http://localhost:8000/v1"
-        " (its key: from the environment variable OPENAI_API_KEY, or the one that"
-        " the settings name)",
+        " (its key is read from the environment variable OPENAI_API_KEY, or the one"
+        " named in the settings)",
     )
-    parser.add_argument("--model", metavar="NAME", help="the model to ask there")
+    parser.add_argument("--model", metavar="NAME", help="the model to use there")
     parser.add_argument(
-        "--stream", action=argparse.BooleanOptionalAction, help="show words as they come (the default)"
+        "--stream", action=argparse.BooleanOptionalAction, help="show the answer as it arrives (the default)"
     )
     parser.add_argument(
         "--cadence",

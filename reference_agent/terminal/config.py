@@ -34,8 +34,8 @@ log = get_logger(__name__)
 
 # `description` is the "expected" part of an error message: a library's "Expected `int | null`" is not
 # readable for users, and for a choice it does not list the options.
-Text = Annotated[str, msgspec.Meta(description="a text")]
-MaybeText = Annotated[str | None, msgspec.Meta(description="a text, or null")]
+Text = Annotated[str, msgspec.Meta(description="a string")]
+MaybeText = Annotated[str | None, msgspec.Meta(description="a string or null")]
 Flag = Annotated[bool, msgspec.Meta(description="true or false")]
 Count = Annotated[int, msgspec.Meta(ge=0, description="a whole number, 0 or more")]
 Positive = Annotated[int, msgspec.Meta(ge=1, description="a whole number, 1 or more")]
@@ -44,7 +44,7 @@ Amount = Annotated[float, msgspec.Meta(ge=0, description="a number, 0 or more")]
 MaybeAmount = Annotated[Amount | None, msgspec.Meta(description="a number, 0 or more, or null")]
 MaybeSeconds = Annotated[
     Annotated[float, msgspec.Meta(gt=0)] | None,
-    msgspec.Meta(description="a number of seconds above 0, or null"),
+    msgspec.Meta(description="a number of seconds greater than 0, or null"),
 ]
 Cadence = Annotated[
     Literal["turn", "call", "periodic"], msgspec.Meta(description='"turn", "call" or "periodic"')
@@ -53,7 +53,7 @@ Level = Annotated[
     Literal["debug", "info", "warning", "error"],
     msgspec.Meta(description='"debug", "info", "warning" or "error"'),
 ]
-Names = Annotated[tuple[str, ...], msgspec.Meta(description="a list of texts")]
+Names = Annotated[tuple[str, ...], msgspec.Meta(description="a list of strings")]
 Others = Annotated[dict[str, Any], msgspec.Meta(description="an object")]
 
 LONGEST_VALUE_SHOWN = 60
@@ -164,7 +164,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         found: object = msgspec.json.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadConfig(f"{path}: expected JSON, found something else ({error})") from None
+        raise BadConfig(f"{path}: not valid JSON ({error})") from None
     if not isinstance(found, dict):
         raise BadConfig(f"{path}: expected a JSON object, found {_shown(found)}")
     return found

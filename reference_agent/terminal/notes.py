@@ -102,10 +102,10 @@ class Notes:
     async def note(self, args: Args, key: str) -> str:
         text = args.get("text")
         if not isinstance(text, str):
-            raise TypeError(f"text: expected a text, found {json.dumps(text)}")
+            raise TypeError(f"text: expected a string, found {json.dumps(text)}")
         with persisting("note.append"):
             self._append(f"{key}\t{json.dumps(text)}\n".encode())
-        return self._number(key) or "written, and gone since"
+        return self._number(key) or "written, but since removed"
 
     async def verify(self, _args: Args, key: str) -> str | None:
         return self._number(key)

@@ -79,7 +79,7 @@ class Screen:
     def watch(self, item: TextDelta | Restarted) -> None:
         if isinstance(item, Restarted):
             self.end_line()
-            tell("[the answer was cut off; it begins again]")
+            tell("[the answer was cut off; starting again]")
             return
         if not self._streamed:
             self.catch_up()

@@ -49,7 +49,7 @@ async def _serve(options: Namespace, setup: Setup) -> None:
         report = coordinator.boot()
 
         def ready() -> None:
-            tell(f"listening on {address(listening)}; {told(report)}")
+            tell(f"listening on {address(listening)}; {summary(report)}")
 
         sweeping = asyncio.create_task(_sweep(coordinator, options.sweep))
         try:
@@ -74,7 +74,7 @@ def bound(host: str, port: int) -> socket.socket:
         found.close()
         raise Problem(f"cannot listen on {host} port {port}: {error.strerror}") from None
     if not ip_address(found.getsockname()[0]).is_loopback:
-        complain(f"{host}: others can reach it, and there is no login: whoever can, may use it")
+        complain(f"{host}: other machines can connect, and there is no authentication")
     return found
 
 
@@ -92,7 +92,7 @@ def coordinate(setup: Setup, boot: str) -> Coordinator:
     return Coordinator(setup.directory, open_agent=open_agent, recovery=recovery, clock=system_clock)
 
 
-def told(report: BootReport) -> str:
+def summary(report: BootReport) -> str:
     statuses = list(report.status.values())
     found = f"{report.boot_id}: {len(statuses)} sessions"
     for status in sorted(set(statuses) - {"idle"}):

@@ -197,10 +197,10 @@ def _config(options: Namespace) -> settings.Config:
 def _provider(config: settings.Config) -> Provider:
     if config.provider_url is None:
         if config.model != settings.Config().model:
-            raise Problem(f"--model {config.model} needs --url: whom to ask for it", WRONG_USE)
+            raise Problem(f"--model {config.model} needs --url: the service to ask", WRONG_USE)
         return NoteTaker()
     if config.model == settings.Config().model:
-        raise Problem("--url needs --model: which model to ask for", WRONG_USE)
+        raise Problem("--url needs --model: the model to use", WRONG_USE)
     try:
         import_module("httpx2")  # the provider imports it on its first call
         http = import_module("reference_agent.providers.openai_http")
@@ -252,7 +252,7 @@ async def stored(setup: Setup, session: str) -> Stored:
     """A session as stored; a Problem if it does not exist."""
     found = await setup.kind.read_session(setup.location, session)
     if found is None:
-        raise Problem(f"there is no session {session} in {setup.directory} (store {setup.store})")
+        raise Problem(f"no session {session} in {setup.directory} (store {setup.store})")
     return found
 
 

@@ -377,7 +377,7 @@ class Agent:
             raise GaveUp(
                 f"the budget is spent: {self._budget.spent_tokens} of {self._budget.limit_tokens} tokens"
             )
-        assert not unanswered(self._conversation), "a call without its result must not reach a model"
+        assert not unanswered(self._conversation), "a call without its result must not reach the model"
         system = "\n".join([self._options.system, *self._said_by_hooks])
         self._said_by_hooks.clear()
         answer = await self._model.ask(turn, list(self._conversation), system, watch)

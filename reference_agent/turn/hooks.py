@@ -186,7 +186,7 @@ class HookRegistry:
         wanted = (kinds,) if isinstance(kinds, type) else tuple(kinds)
         _check_kinds(wanted, tool)
         if not callable(handler):
-            raise BadHook(f"expected a handler that can be called, found {handler!r}")
+            raise BadHook(f"expected a callable handler, found {handler!r}")
         self._hooks.append(Hook(wanted, handler, _pattern(tool)))
 
     @overload
@@ -276,13 +276,13 @@ def _is_being_cancelled() -> bool:
 
 def _check_kinds(kinds: tuple[Kind, ...], tool: str | None) -> None:
     if not kinds:
-        raise BadHook("expected at least one kind of event, found none: it would never be called")
+        raise BadHook("expected at least one kind of event, found none: the handler would never be called")
     for kind in kinds:
         if kind not in EVENTS:
             names = ", ".join(event.__name__ for event in EVENTS)
             raise BadHook(f"expected kinds of event ({names}), found {kind!r}")
         if tool is not None and kind not in ABOUT_TOOLS:
-            raise BadHook(f"tool={tool!r} was given for {kind.__name__}, which is about no tool")
+            raise BadHook(f"tool={tool!r} was given for {kind.__name__}, which does not concern a tool")
 
 
 def _pattern(tool: str | None) -> re.Pattern[str] | None:

@@ -124,7 +124,7 @@ class _Plan(msgspec.Struct, frozen=True):
             raise RetriesExhausted(
                 f"turn {self.turn}, {self.context}: expected an attempt numbered 0 to"
                 f" {self.policy.max_retries}, the next would be {self.first_attempt}:"
-                " earlier lives have used them all",
+                " earlier processes used them all",
                 retryable=False,
             )
         return AsyncRetrying(

@@ -27,7 +27,7 @@ Key = Callable[[Args, str], str]  # (args, call id) -> the key that identifies e
 
 async def nobody_runs(_args: Args, _key: str) -> str:
     """Placeholder for `run` in a tool whose result comes from outside."""
-    raise RuntimeError("nobody runs this tool: its result comes from outside")
+    raise RuntimeError("this tool is never run: its result comes from outside")
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):

@@ -62,7 +62,7 @@ def connect(database: Any, **options: Any) -> aiosqlite.Connection:
     connection: Any = aiosqlite.connect(database, **options)
     # Private names; if a release renames them, the check below fails at once.
     for place, name in _NEEDED:
-        assert hasattr(place or connection, name), f"this aiosqlite has no {name}: mend {__name__}"
+        assert hasattr(place or connection, name), f"this aiosqlite has no {name}: update {__name__}"
     connection._tx = _AtOnce()
     connection._thread = _NoThread()
 

@@ -22,47 +22,47 @@ AGENT_MUTANTS = (
     _mutant(
         "key-without-arguments",
         "exactly-once",
-        "takes two calls of one tool for the same call, whatever their arguments",
+        "treats any two calls of one tool as the same call, whatever their arguments",
     ),
     _mutant(
         "never-asks-the-user",
         "exactly-once",
-        "settles an outcome that nobody knows as failed, and tells nobody",
+        "records an unknown outcome as failed, and does not tell the user",
     ),
     _mutant("interrupts-twice", "single-interruption", "two sweeps record the same interruption"),
     _mutant(
         "interrupts-completed", "single-interruption", "records an interruption for a run that had completed"
     ),
     _mutant("buffered-log", "prefix-log", "keeps log lines in memory and writes them in batches"),
-    _mutant("reuses-seq", "prefix-log", "counts log lines from 1 again after a restart"),
+    _mutant("reuses-seq", "prefix-log", "numbers log lines from 1 again after a restart"),
     _mutant(
-        "refuses-torn-line", "recovers", "takes a torn last line of the log for damage (points syscalls)"
+        "refuses-torn-line", "recovers", "treats a torn last line of the log as damage (points syscalls)"
     ),
     _mutant(
         "cuts-the-log",
         "prefix-log",
-        "rolls back by cutting the log at the checkpoint, and the journal with it",
+        "rolls back by truncating the log at the checkpoint, which removes the journal too",
         "files",
     ),
-    _mutant("unsynced-log", "prefix-log", "does not sync the log: only a loss of power shows it"),
+    _mutant("unsynced-log", "prefix-log", "does not sync the log: only power loss shows it"),
     _mutant(
         "acknowledges-before-sync",
         "single-interruption",
-        "syncs each log line with the next one: only a loss of power shows it",
+        "syncs each log line with the next one: only power loss shows it",
     ),
     _mutant(
         "unsynced-directory",
         "prefix-log",
-        "does not sync the log's name: only a loss of power shows it, and not on ext4",
+        "does not sync the log's directory entry: only power loss shows it, and not on ext4",
         "files",
     ),
     _mutant(
         "synchronous-normal",
         "exactly-once",
-        "lets SQLite sync at checkpoints only: only a loss of power shows it",
+        "lets SQLite sync at checkpoints only: only power loss shows it",
         "sqlite",
     ),
-    _mutant("asks-again", "model-calls", "throws a decision away with its turn, and asks the model again"),
+    _mutant("asks-again", "model-calls", "discards a decision with its turn, and asks the model again"),
     _mutant("leaves-orphans", "model-calls", "asks the model although a call has no result yet"),
     _mutant("counts-usage-twice", "bookkeeping", "counts the tokens of a turn again when it is resumed"),
     _mutant(
@@ -73,7 +73,7 @@ AGENT_MUTANTS = (
     _mutant(
         "version-by-turn",
         "bookkeeping",
-        "numbers checkpoints by turn, not by one more than the last (scenario cadence-periodic)",
+        "numbers checkpoints by turn instead of consecutively (scenario cadence-periodic)",
     ),
     _mutant(
         "half-migration",
@@ -88,7 +88,7 @@ AGENT_MUTANTS = (
     _mutant(
         "upgrades-config-to-zero",
         "recovers",
-        "saves an older config file with 0 for the retries that it lacks (scenario retry)",
+        "upgrades an older config file that lacks the retries by setting them to 0 (scenario retry)",
     ),
     _mutant(
         "shows-rolled-back",
@@ -98,15 +98,17 @@ AGENT_MUTANTS = (
     _mutant(
         "skips-hooks-on-resume",
         "exactly-once",
-        "carries on what was decided before a crash without asking the hooks (scenario hooks)",
+        "resumes a decision made before a crash without calling the hooks (scenario hooks)",
     ),
     _mutant(
         "ignores-cadence",
         "cadence",
-        "writes a checkpoint after each turn, whatever was chosen (scenario cadence-call)",
+        "writes a checkpoint after each turn, whatever is configured (scenario cadence-call)",
     ),
     _mutant("forgets-plan", "crash-equivalence", "resumes without its plan (scenario hooks)"),
-    _mutant("claims-while-degraded", "prefix-log", "acknowledges what a failing disk refused (fault disk)"),
+    _mutant(
+        "claims-while-degraded", "prefix-log", "acknowledges writes that a failing disk refused (fault disk)"
+    ),
 )
 
 
@@ -117,34 +119,30 @@ def _session_mutant(name: str, breaks: str, summary: str) -> Mutant:
 
 SESSION_MUTANTS = (
     _session_mutant("sweeps-twice", "single-interruption", "two sweeps record the same interruption"),
+    _session_mutant("swaps-precedence", "status", "reports a wait that a restart interrupted as timed out"),
     _session_mutant(
-        "swaps-precedence", "status", "a wait that a restart interrupted is reported as one that ran out"
+        "stores-secrets", "tokens", "stores the secret of a token instead of its hash (scenario waiting)"
     ),
     _session_mutant(
-        "stores-secrets", "tokens", "keeps the secret of a token instead of its hash (scenario waiting)"
-    ),
-    _session_mutant(
-        "consumes-in-memory",
-        "tokens",
-        "resumes before it is durable that the token is used up (scenario waiting)",
+        "consumes-in-memory", "tokens", "resumes before the use of the token is durable (scenario waiting)"
     ),
     _session_mutant(
         "cancels-in-memory",
         "crash-equivalence",
-        "a crash brings a superseded request back to life (scenario waiting)",
+        "resumes a superseded request after a crash (scenario waiting)",
     ),
     _session_mutant(
         "old-requests-cancel",
         "crash-equivalence",
-        "an old request said again cancels the run that waits (scenario waiting)",
+        "cancels the waiting run when an old request is repeated (scenario waiting)",
     ),
     _session_mutant(
-        "unsynced-snapshot",
-        "snapshot",
-        "renames a snapshot that is not synced: only a loss of power shows it",
+        "unsynced-snapshot", "snapshot", "renames a snapshot before syncing it: only power loss shows it"
     ),
     _session_mutant(
-        "ignores-last-event-id", "told", "a client that comes back gets all events again (scenario http)"
+        "ignores-last-event-id",
+        "client-consistency",
+        "sends a client that reconnects all events again (scenario http)",
     ),
 )
 
@@ -159,7 +157,7 @@ TREE_MUTANTS = (
     _tree_mutant(
         "marks-before-delivery", "delivery", "marks a message as delivered before its receiver has handled it"
     ),
-    _tree_mutant("stays-active", "no-active", "leaves the agents ACTIVE that were so when the crash came"),
+    _tree_mutant("stays-active", "no-active", "leaves agents ACTIVE that were ACTIVE at the crash"),
     _tree_mutant("wakes-without-parent", "tree", "resumes a child while its parent is suspended"),
     _tree_mutant(
         "adopts-blindly", "tree", "links a child below a parent that was stopped while it was spawned"

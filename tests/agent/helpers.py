@@ -1,8 +1,8 @@
-"""An agent in this thread, on a virtual clock, in a world that counts what was done to it.
+"""An agent in this thread, on a virtual clock, in a world that counts effects.
 
-A process's death is played by closing the database under the agent, with whatever transaction was open,
-and raising `Death`, which nothing in the agent may catch. What follows in that life reaches nothing.
-On files there is nothing to close: whatever the dead still want to write raises again.
+The death of a process is simulated by closing the database under the agent, with any open transaction, and
+raising `Death`, which nothing in the agent may catch. Later writes of that life have no effect. On files
+there is nothing to close: later writes raise again.
 """
 
 import asyncio
@@ -35,11 +35,11 @@ FULL = "database or disk is full"
 
 
 class Death(BaseException):
-    """The process is gone."""
+    """Simulates the death of the process."""
 
 
 def play(main):
-    """Run a coroutine to its end on the virtual loop: no deadline is ever waited for."""
+    """Run a coroutine to its end on the virtual loop, without waiting for any deadline."""
     with asyncio.Runner(loop_factory=inloop.VirtualLoop) as runner:
         return runner.run(main)
 
@@ -109,7 +109,7 @@ class Home:
         return agent
 
     def _watch_log(self, log: EventLog) -> None:
-        """Each line is what a statement is on SQLite."""
+        """A line corresponds to a statement on SQLite."""
         sound = log._write
 
         def write(line: bytes) -> None:
@@ -122,7 +122,7 @@ class Home:
 
     @asynccontextmanager
     async def life(self):
-        """Ends with the block: by `close`, or unnoticed by anybody if it died in between."""
+        """Ends with the block: closed, or abandoned if it died in between."""
         agent = await self.open()
         try:
             yield agent
@@ -146,7 +146,7 @@ class Home:
     def die(self) -> None:
         self.dead = True
         if self._connection:
-            self._connection._conn.close()  # an open transaction goes with it
+            self._connection._conn.close()  # with any open transaction
         raise Death
 
     def _tell(self, name: str, facts: dict[str, Any]) -> None:
@@ -161,21 +161,21 @@ class Home:
         class Connection(sqlite3.Connection):
             def execute(self, sql, *args):
                 home.on_sql(sql)
-                if sql == "PRAGMA synchronous = FULL":  # no power is lost here: not to wait for syncs
+                if sql == "PRAGMA synchronous = FULL":  # there is no power loss here, so syncs are skipped
                     sql = "PRAGMA synchronous = OFF"
                 return super().execute(sql, *args)
 
         self._connection = inloop.connect(database, factory=Connection, **options)
         return self._connection
 
-    # --- what others see of it
+    # --- what is visible from outside
 
     def seen(self) -> dict[str, Any]:
         """What is durable, whatever the store."""
         return read_session(self.path, self.store, self.session)
 
     def rows(self, query: str, *args: Any) -> list[Any]:
-        """By a connection of our own: only what is durable."""
+        """Read through a separate connection: only what is durable."""
         db = sqlite3.connect(self.path / "sessions.db")
         try:
             return db.execute(query, args).fetchall()
@@ -189,7 +189,7 @@ class Home:
         db.close()
 
     def told_without_seq(self) -> list[tuple[str, dict[str, Any]]]:
-        """The log has more lines on files, and nothing else may be different."""
+        """Without log positions: the log has more lines on files, and nothing else may differ."""
         return [(name, {key: facts[key] for key in facts if key != "log_seq"}) for name, facts in self.told]
 
     def names_told(self) -> list[str]:
@@ -210,7 +210,7 @@ class Home:
     # --- tools that act on the world
 
     def acting(self, name: str = "act", **options: Any) -> Tool:
-        """A mutating tool; its result tells how often the world was changed."""
+        """A mutating tool; its result says how often the world was changed."""
 
         async def run(args, key):
             if self.dead:
@@ -222,7 +222,7 @@ class Home:
 
 
 class Watched:
-    """The scripted model; remembers what it was asked, and takes no conversation with an orphan."""
+    """The scripted model; records each request and rejects conversations with an orphan."""
 
     name = "scripted"
     model = "scripted-1"
@@ -255,14 +255,14 @@ class Points:
         self.at(name, when)
 
 
-# --- a life in a line
+# --- a life in one call
 
 TWO_TURNS = entry([step("act", n=1), step("act", n=2)], [step("act", n=3)])
 TURNS = entry(*([step("act", n=n)] for n in range(1, 6)))  # and the answer is turn 6
 
 
 def say(home, *requests: str):
-    """One life that asks for each of these in turn; its answers, or None where it died."""
+    """One life that sends each of these requests in turn; its answers, or None where it died."""
 
     async def main():
         async with home.life() as agent:
@@ -307,7 +307,7 @@ PAY = ToolSpec("pay", "Pays.", {"type": "object", "properties": {"cents": {"type
 
 
 async def asked(provider, mode, conversation=HELLO, *, system="", tools=()):
-    """The answer, by either way of asking; a stream's deltas must add up to it (M2)."""
+    """The answer, streamed or not; the deltas of a stream must add up to it (M2)."""
     if mode == "complete":
         return await provider.complete(conversation, system=system, tools=tools)
     items = [item async for item in provider.stream(conversation, system=system, tools=tools)]
@@ -321,6 +321,6 @@ def ask(provider, mode="complete", *args, **options):
 
 
 def after(decision):
-    """The conversation when the tools have done what was decided."""
+    """The conversation after the tools have run."""
     results = [Message("tool", f"did {c.name}", call_id=c.id, tool=c.name) for c in decision.calls]
     return [*HELLO, decision, *results]

@@ -1,5 +1,5 @@
-"""The services around the agent, in this loop: boots that follow each other, a clock that somebody sets,
-the built-in model, and a model that thinks until it is told to go on."""
+"""The services around the agent, in this loop: successive boots, a clock that the test sets, the built-in
+model, and a model that blocks until it is released."""
 
 import asyncio
 import errno
@@ -26,7 +26,7 @@ ENDS = ("run.completed", "run.failed", "run.cancelled", "run.interrupted")
 
 
 class Model(NoteTaker):
-    """Has the message noted, like any other; before that it thinks about what starts with "think"."""
+    """Notes each message; blocks first if the message starts with "think"."""
 
     def __init__(self):
         self.go_on = asyncio.Event()
@@ -42,7 +42,7 @@ class Model(NoteTaker):
 
 
 class Service:
-    """Use within a running loop. `boot` is a new process as far as anybody can tell."""
+    """Use within a running loop. `boot` acts like a new process."""
 
     def __init__(self, path, store=DEFAULT, session="s"):
         self.path = path
@@ -102,14 +102,14 @@ class Service:
         return self.coordinator.look(await self.coordinator.session(self.name)).status
 
     def log(self, session=None):
-        """What is in the file, whoever has it open."""
+        """The content of the file, even while it is open."""
         return read_log(self.path / f"{session or self.name}.messages.jsonl")
 
     def kinds(self, *wanted):
         return [e["kind"] for e in self.log() if not wanted or e["kind"] in wanted]
 
     def runs(self):
-        """The runs, in their order, each with how it ended."""
+        """The runs in order, each with how it ended."""
         log = self.log()
         started = [event["run_id"] for event in log if event["kind"] == "run.started"]
         assert len(started) == len(set(started))
@@ -123,7 +123,7 @@ class Service:
 
 
 class Disk:
-    """`helpers.Points` with a disk that refuses; `refuse(name)` only at the points of that name."""
+    """`helpers.Points` with a disk whose writes fail; `refuse(name)`: only at points of that name."""
 
     def __init__(self, points):
         self._points = points
@@ -143,7 +143,7 @@ NOTED = "I have written that down (note {})."
 
 
 def played(service, main):
-    """A coroutine with the coordinator of the first boot; whatever is open is closed afterwards."""
+    """Run a coroutine with the coordinator of the first boot; everything is closed afterwards."""
 
     async def whole():
         await service.boot()
@@ -162,7 +162,7 @@ async def refused(code, awaitable):
 
 
 async def waits(service, request="q", question="may I?"):
-    """A request that waits, and its token."""
+    """Start a request that waits; its token."""
     outcome = await service.say(f"ask {question}", request)
     assert (outcome.request_id, outcome.state) == (request, "waiting")
     assert outcome.token

@@ -1,4 +1,4 @@
-"""A directory with one session, on any store, and strategies for what is put into it."""
+"""A directory with one session, on any store, and strategies for its content."""
 
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -80,7 +80,7 @@ def somewhere(kind: str) -> Iterator[Place]:
 
 
 def written_and_read(kind: str, write, read):
-    """What `read` finds right after `write`, and again when the session was closed in between."""
+    """What `read` returns right after `write`, and again after closing and reopening the session."""
 
     async def main(place):
         async with place.open() as store:

@@ -1,4 +1,4 @@
-"""The chat, as its user meets it: real processes, pipes for a keyboard, and a kill -9 in between."""
+"""The chat as a user sees it: real processes, pipes as keyboard, and kill -9 in between."""
 
 import asyncio
 import http.server
@@ -19,7 +19,7 @@ from reference_agent.terminal import notes as note_taking
 from reference_agent.terminal.screen import Screen, rendered
 from reference_agent.turn.retry import Restarted
 
-# Kills itself with SIGKILL at the first passage of a persist point, as POINT:PHASE says.
+# Kills itself with SIGKILL the first time it passes the persist point given as POINT:PHASE.
 KILLED = """
 import os, signal, sys
 at = tuple(sys.argv.pop(1).split(":"))
@@ -40,7 +40,7 @@ sys.addaudithook(listen)
 from reference_agent.terminal.cli import main
 sys.exit(main())
 """
-# A tool that never comes back.
+# A tool that never returns.
 STUCK = """
 import asyncio, sys
 from reference_agent.terminal import cli, notes
@@ -123,7 +123,7 @@ def run(tmp_path):
 
 @contextmanager
 def service(answer):
-    """An HTTP service; `answer` is given the handler of each request."""
+    """An HTTP service; `answer` gets the handler of each request."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self):
@@ -204,7 +204,7 @@ def test_a_kill_during_the_recovery_loses_nothing_either(run):
 
 
 @pytest.mark.requirement("K7")
-def test_resume_in_a_chat_shows_the_other_conversation_and_goes_on_there(run):
+def test_resume_in_a_chat_switches_to_the_other_conversation(run):
     run("say", "--new", "other", "theirs")
     run("chat", "--resume", "other", typed="unfinished\n", killed_at="call.issue:after")
     run("say", "--new", "s1", "mine")
@@ -223,7 +223,7 @@ def test_a_resume_that_fails_leaves_the_chat_where_it_was(run):
     assert (done.returncode, run.notes()) == (0, ["one", "two"])
     problems = done.stderr.splitlines()
     assert len(problems) == 4
-    assert f"there is no session nobody in {run.state}" in problems[1]
+    assert f"no session nobody in {run.state}" in problems[1]
 
 
 @pytest.mark.requirement("K7", "O1")
@@ -247,7 +247,7 @@ def test_a_session_in_files_is_killed_shown_listed_and_resumed(run, moment):
     assert "session s1 is in the store files" in wrong.stderr
 
 
-def test_status_help_and_sessions(run):
+def test_status_help_and_sessions_are_printed(run):
     run("say", "--new", "s1", "one")
     done = run("chat", "--resume", "s1", typed="/status\n/sessions\n/help\n")
     for line in ("saved      everything", "questions  none", "s1  4 messages", "/resume ID"):
@@ -265,18 +265,18 @@ def test_show_prints_what_is_stored_and_changes_nothing(run):
     assert run.notes() == ["first"]
 
 
-def test_a_named_request_said_again_is_not_done_again(run):
+def test_a_repeated_named_request_does_not_run_again(run):
     answers = {run("say", "--new", "s1", "once", "--request", "r1").stdout for _ in range(2)}
     assert answers == {"I have written that down (note 1).\n"}
     assert run.notes() == ["once"]
 
 
-def test_the_same_words_said_twice_are_two_notes(run):
+def test_the_same_text_sent_twice_is_two_notes(run):
     done = run("chat", typed="twice\ntwice\nnotes\n")
     assert "1. twice\n2. twice" in done.stdout
 
 
-def test_any_bytes_can_be_said_and_none_of_them_drives_the_terminal(run):
+def test_any_bytes_can_be_sent_and_none_control_the_terminal(run):
     done = subprocess.run(
         run.command("chat"),
         input="ö \x1b[2J\n".encode() + b"\xff\n",
@@ -293,9 +293,9 @@ BAD = [
     (["chat", "--resume", ""], 2, "letters, digits, - and _"),
     (["show", "x" * 65], 2, "letters, digits, - and _"),
     (["say", "é", "hello"], 2, "letters, digits, - and _"),
-    (["chat", "--resume", "nobody"], 1, "there is no session nobody"),
-    (["show", "nobody"], 1, "there is no session nobody"),
-    (["say", "nobody", "hello"], 1, "there is no session nobody"),
+    (["chat", "--resume", "nobody"], 1, "no session nobody"),
+    (["show", "nobody"], 1, "no session nobody"),
+    (["say", "nobody", "hello"], 1, "no session nobody"),
     (["chat", "--url", "http://127.0.0.1:1/v1"], 2, "--url needs --model"),
     (["chat", "--model", "m"], 2, "--model m needs --url"),
     (["chat", "--url", "ftp://x/v1", "--model", "m"], 2, "expected a base URL"),
@@ -308,7 +308,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("args", "code", "text"), BAD)
-def test_wrong_use_and_failures_are_one_line_and_a_code(run, args, code, text):
+def test_usage_errors_and_failures_are_one_line_and_an_exit_code(run, args, code, text):
     if args[0] == "dance":
         done = subprocess.run(
             [sys.executable, "-m", "reference_agent.terminal.cli", *args],
@@ -326,7 +326,7 @@ def test_wrong_use_and_failures_are_one_line_and_a_code(run, args, code, text):
     assert not run.state.exists(), "a refused command leaves nothing behind"
 
 
-def test_a_state_directory_that_cannot_be_made_is_told(run):
+def test_a_state_directory_that_cannot_be_created_is_reported(run):
     run.state.write_text("a file")
     for args in (["chat"], ["say", "--new", "s1", "hello"]):
         done = run(*args)
@@ -334,7 +334,7 @@ def test_a_state_directory_that_cannot_be_made_is_told(run):
         assert str(run.state) in done.stderr
 
 
-def test_a_damaged_database_is_told_and_left_alone(run):
+def test_a_damaged_database_is_reported_and_left_alone(run):
     run.state.mkdir()
     database = run.state / "sessions.db"
     database.write_bytes(b"no database at all" * 100)
@@ -345,7 +345,7 @@ def test_a_damaged_database_is_told_and_left_alone(run):
     assert database.read_bytes() == b"no database at all" * 100
 
 
-def test_a_damaged_event_log_is_told_with_its_line_and_the_process_ends(run):
+def test_a_damaged_event_log_is_reported_with_its_line_and_the_process_exits(run):
     run("say", "--new", "s1", "hello")
     (run.state / "s1.messages.jsonl").write_text("nonsense\n")
     done = run("chat", "--resume", "s1")
@@ -367,7 +367,7 @@ def test_a_second_process_on_a_session_is_refused(run):
     assert run("say", "s1", "now").returncode == 0
 
 
-def test_a_spent_budget_is_told_and_the_chat_goes_on(run, tmp_path):
+def test_a_spent_budget_is_reported_and_the_chat_continues(run, tmp_path):
     config = tmp_path / "config.json"
     config.write_text('{"budget_tokens": 20}')
     done = run("chat", "--config", str(config), typed="one\ntwo\n/status\n")
@@ -376,7 +376,7 @@ def test_a_spent_budget_is_told_and_the_chat_goes_on(run, tmp_path):
     assert "of 20" in done.stdout
 
 
-def test_a_refused_model_is_told_without_the_key_and_the_chat_goes_on(run):
+def test_a_refusal_of_the_model_is_reported_without_the_key_and_the_chat_continues(run):
     seen = []
 
     def refuse(request):
@@ -396,7 +396,7 @@ def test_a_refused_model_is_told_without_the_key_and_the_chat_goes_on(run):
     assert "sk-never" not in done.stderr + done.stdout + said.stderr
 
 
-def test_ctrl_c_ends_the_wait_for_an_answer_and_the_chat_goes_on(run):
+def test_ctrl_c_stops_waiting_for_an_answer_and_the_chat_continues(run):
     asked, over = threading.Event(), threading.Event()
 
     def hang(_request):
@@ -415,12 +415,12 @@ def test_ctrl_c_ends_the_wait_for_an_answer_and_the_chat_goes_on(run):
     assert "saved      everything" in out
 
 
-def test_a_second_ctrl_c_leaves_a_tool_that_hangs_and_nothing_accepted_is_lost(run):
+def test_a_second_ctrl_c_quits_despite_a_hanging_tool_and_loses_nothing_accepted(run):
     run("say", "--new", "s1", "first")
     with run.open("chat", "--resume", "s1", code=STUCK) as process:
         process.stdin.write("second\n")
         process.stdin.flush()
-        for line in ("working", "[a tool is at work"):
+        for line in ("working", "[waiting for a tool"):
             while not process.stdout.readline().startswith(line):
                 assert process.poll() is None
             process.send_signal(signal.SIGINT)
@@ -432,7 +432,7 @@ def test_a_second_ctrl_c_leaves_a_tool_that_hangs_and_nothing_accepted_is_lost(r
 
 
 @pytest.mark.requirement("K9")
-def test_what_is_not_durable_is_never_passed_over_in_silence(run):
+def test_what_is_not_durable_is_always_reported(run):
     run("say", "--new", "s1", "first")
     done = run("chat", "--resume", "s1", typed="second\n/status\n", code=FULL)
     assert "saved      DEGRADED: not saved yet" in done.stdout
@@ -441,7 +441,7 @@ def test_what_is_not_durable_is_never_passed_over_in_silence(run):
     said = run("say", "s1", "third", code=FULL)
     assert (said.returncode, "not saved yet" in said.stderr) == (1, True)
     assert run("chat", "--resume", "s1").returncode == 0
-    assert run.notes() == ["first", "second"]  # the third was never accepted, and that was said
+    assert run.notes() == ["first", "second"]  # the third was never accepted, and that was reported
 
 
 def test_logs_are_written_where_asked(run, tmp_path):
@@ -452,7 +452,7 @@ def test_logs_are_written_where_asked(run, tmp_path):
 
 @pytest.mark.parametrize("cadence", ["turn", "call", "periodic"])
 @pytest.mark.parametrize("stream", ["--stream", "--no-stream"])
-def test_every_cadence_and_both_ways_of_asking_show_the_same(run, cadence, stream):
+def test_every_cadence_with_and_without_streaming_shows_the_same(run, cadence, stream):
     done = run("chat", stream, "--cadence", cadence, typed="one\n")
     assert done.stdout.splitlines()[3:] == [
         '  * note({"text": "one"})',
@@ -464,7 +464,7 @@ def test_every_cadence_and_both_ways_of_asking_show_the_same(run, cadence, strea
 @pytest.mark.skipif(
     importlib.util.find_spec("chaoskit.model_server") is None, reason="there is no model server yet"
 )
-def test_over_http_a_cut_stream_is_told_and_begins_again(run, tmp_path):
+def test_over_http_a_cut_stream_is_reported_and_restarted(run, tmp_path):
     from chaoskit.model_server import Misbehaviour, ModelServer  # noqa: PLC0415
 
     config = tmp_path / "config.json"
@@ -472,7 +472,7 @@ def test_over_http_a_cut_stream_is_told_and_begins_again(run, tmp_path):
     with ModelServer([Misbehaviour("cut", after=2)]) as server:
         where = ["--config", str(config), "--url", server.url, "--model", "m"]
         done = run("chat", *where, typed="hello\n")
-    assert "[the answer was cut off; it begins again]" in done.stdout
+    assert "[the answer was cut off; starting again]" in done.stdout
     assert done.stdout.rstrip().endswith("agent: You said: hello")
     assert done.returncode == 0
 
@@ -500,7 +500,7 @@ def test_a_chat_without_a_url_imports_no_http_client(run):
 # --- the parts
 
 
-def test_a_torn_note_counts_for_nothing_and_is_cut_off(tmp_path):
+def test_a_torn_note_is_ignored_and_cut_off(tmp_path):
     notes = note_taking.Notes()
     notes.directory = tmp_path
     (tmp_path / "notes.txt").write_text('k1\t"whole"\nk2\t"to')
@@ -509,7 +509,7 @@ def test_a_torn_note_counts_for_nothing_and_is_cut_off(tmp_path):
     assert (tmp_path / "notes.txt").read_text() == 'k1\t"whole"\nk2\t"whole too"\n'
 
 
-def test_the_screen_shows_streamed_words_once_and_says_when_they_are_void(capsys):
+def test_the_screen_shows_streamed_text_once_and_says_when_it_is_discarded(capsys):
     screen, said = Screen(), []
     screen.follow(said)
     said.append(Message("user", "go"))
@@ -520,12 +520,12 @@ def test_the_screen_shows_streamed_words_once_and_says_when_they_are_void(capsys
     assert capsys.readouterr().out.splitlines() == [
         "you: go",
         "agent: Hal",
-        "[the answer was cut off; it begins again]",
+        "[the answer was cut off; starting again]",
         "agent: Hallo",
         '  * note({"text": "x"})',
     ]
 
 
-def test_a_megabyte_is_not_poured_onto_the_screen():
+def test_a_megabyte_is_shortened_on_the_screen():
     (line,) = rendered(Message("tool", "x" * 1_000_000, call_id="c", tool="t"))
     assert line.endswith("... (998000 more characters)")

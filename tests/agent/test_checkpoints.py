@@ -1,4 +1,4 @@
-"""When a turn is checkpointed (K1, H5), and what is taken up again from there (K2)."""
+"""When a turn is checkpointed (K1, H5), and what a resume keeps (K2)."""
 
 import pytest
 
@@ -26,14 +26,14 @@ def test_a_checkpoint_row_appears_only_when_its_turn_is_complete(tmp_path, monke
     for name, roles, checkpoints in seen:
         done = [turn for count, turn in complete.items() if count <= len(roles)]
         turns = [turn for turn, _last in checkpoints]
-        # All the turns that are complete, but for the one whose row is just about to be written.
+        # All complete turns except the one whose row is about to be written.
         assert turns in (done, done[:-1]), (name, roles)
         assert [last for _turn, last in checkpoints] == list(complete)[: len(turns)]
     assert [turn for turn, _last in seen[-1][2]] == [1, 2, 3]
 
 
 @pytest.mark.requirement("K1")
-def test_a_turn_is_told_when_its_checkpoint_is_durable_and_not_before(tmp_path):
+def test_a_turn_is_reported_only_once_its_checkpoint_is_durable(tmp_path):
     home = Home(tmp_path, TWO_TURNS)
     home.tools = [home.acting()]
     seen = []
@@ -48,11 +48,11 @@ def test_a_turn_is_told_when_its_checkpoint_is_durable_and_not_before(tmp_path):
     assert seen == [(1, [(1, 4)]), (2, [(2, 6)]), (3, [(3, 7)])]
 
 
-# --- K2: what is taken up again
+# --- K2: what a resume keeps
 
 
 @pytest.mark.requirement("K2")
-def test_resuming_removes_what_lies_beyond_the_last_checkpoint_for_good(tmp_path):
+def test_resuming_permanently_removes_what_follows_the_last_checkpoint(tmp_path):
     home = Home(tmp_path, TWO_TURNS)
     home.tools = [home.acting()]
     say(home)
@@ -76,7 +76,7 @@ def test_resuming_removes_what_lies_beyond_the_last_checkpoint_for_good(tmp_path
 
 
 @pytest.mark.requirement("K2")
-def test_the_latest_checkpoint_is_the_one_that_counts(tmp_path):
+def test_resuming_uses_the_latest_checkpoint(tmp_path):
     home = Home(tmp_path, TWO_TURNS)
     home.tools = [home.acting()]
     say(home)
@@ -106,7 +106,7 @@ def test_without_a_checkpoint_all_messages_stay(tmp_path):
 
 
 @pytest.mark.requirement("K2")
-def test_a_request_that_was_answered_is_answered_from_memory(tmp_path):
+def test_a_repeated_request_gets_its_stored_answer(tmp_path):
     home = Home(tmp_path, TWO_TURNS)
     home.tools = [home.acting()]
     first = say(home)
@@ -131,7 +131,7 @@ def test_a_request_that_was_answered_is_answered_from_memory(tmp_path):
         (Cadence("periodic"), [6]),
     ],
 )
-def test_each_cadence_checkpoints_the_turns_that_it_says(tmp_path, cadence, turns):
+def test_each_cadence_checkpoints_the_configured_turns(tmp_path, cadence, turns):
     home = Home(tmp_path, TURNS, cadence=cadence)
 
     async def run(args, key):
@@ -155,8 +155,8 @@ def test_a_checkpoint_per_call_is_written_after_each_result(tmp_path):
 
 
 @pytest.mark.requirement("H5")
-def test_a_turn_that_a_crash_cut_between_two_calls_is_not_called_completed(tmp_path):
-    # BUG found by this test: recovery took every checkpoint for the end of a turn.
+def test_a_turn_that_crashed_between_two_calls_is_not_recorded_as_completed(tmp_path):
+    # BUG found by this test: recovery treated every checkpoint as the end of a turn.
     home = Home(tmp_path, TWO_TURNS, cadence=Cadence("call"))
 
     async def run(args, key):

@@ -1,4 +1,4 @@
-"""The settings: older and newer files, values that make no sense, and a save that is all or nothing."""
+"""The settings: older and newer files, invalid values, and atomic saves."""
 
 import errno
 import io
@@ -66,14 +66,14 @@ def refusal(file, content):
 
 
 @pytest.mark.requirement("K6")
-def test_three_retries_after_half_a_second_unless_told_otherwise(file):
+def test_by_default_there_are_three_retries_starting_at_half_a_second(file):
     assert (Config().max_retries, Config().retry_base_delay_ms) == (3, 500)
     told = loaded(file, {"max_retries": 0, "retry_base_delay_ms": 20})
     assert (told.max_retries, told.retry_base_delay_ms) == (0, 20)
 
 
 @pytest.mark.requirement("K6")
-def test_an_older_file_loads_and_what_it_lacks_has_its_default(file):
+def test_an_older_file_loads_with_defaults_for_missing_keys(file):
     """F1"""
     assert loaded(file, {"model": "m", "max_turns": 7}) == Config(model="m", max_turns=7)
     assert loaded(file, {}) == Config()
@@ -82,7 +82,7 @@ def test_an_older_file_loads_and_what_it_lacks_has_its_default(file):
 @pytest.mark.requirement("K6")
 @given(full=configs, missing=st.sets(st.sampled_from(sorted(KEYS))))
 def test_a_file_may_lack_any_of_the_keys(full, missing, tmp_path_factory):
-    """F1. But for the two settings that need others, which must not lose those."""
+    """F1. Except the two settings that depend on others: those must be present."""
     missing -= {"usd_per_million_input_tokens", "checkpoint_every_turns"}
     file = tmp_path_factory.mktemp("config") / "config.json"
     save(full, file)
@@ -95,7 +95,7 @@ def test_a_file_may_lack_any_of_the_keys(full, missing, tmp_path_factory):
 
 
 @given(configs)
-def test_what_is_saved_is_loaded(tmp_path_factory, settings):
+def test_saved_settings_are_loaded_unchanged(tmp_path_factory, settings):
     file = tmp_path_factory.mktemp("config") / "config.json"
     save(settings, file)
     assert load(file) == settings
@@ -121,7 +121,7 @@ def test_an_unknown_key_is_reported_and_survives_the_next_save(file):
 
 
 def test_known_keys_are_not_reported(file):
-    """F2, the other way: a file that has every key is silent."""
+    """F2, the other direction: a file with every key causes no warning."""
     said = io.StringIO()
     save(Config(), file)
     with logs.written_to(said, level="debug"):
@@ -143,16 +143,16 @@ def test_known_keys_are_not_reported(file):
         ({"budget_usd": -0.5}, "budget_usd: expected a number, 0 or more, or null, found -0.5"),
         (
             {"tool_timeout_seconds": 0},
-            "tool_timeout_seconds: expected a number of seconds above 0, or null, found 0",
+            "tool_timeout_seconds: expected a number of seconds greater than 0, or null, found 0",
         ),
         ({"cadence": "daily"}, 'cadence: expected "turn", "call" or "periodic", found "daily"'),
         ({"log_level": "loud"}, 'log_level: expected "debug", "info", "warning" or "error", found "loud"'),
         ({"stream": 1}, "stream: expected true or false, found 1"),
-        ({"model": None}, "model: expected a text, found null"),
-        ({"provider_url": 5}, "provider_url: expected a text, or null, found 5"),
-        ({"log_secret_names": ["a", 1]}, 'log_secret_names: expected a list of texts, found ["a", 1]'),
-        ({"model": ["x" * 90]}, f'model: expected a text, found ["{"x" * 58}...'),
-        ({"model": {"a\nb": 1}}, 'model: expected a text, found {"a\\nb": 1}'),
+        ({"model": None}, "model: expected a string, found null"),
+        ({"provider_url": 5}, "provider_url: expected a string or null, found 5"),
+        ({"log_secret_names": ["a", 1]}, 'log_secret_names: expected a list of strings, found ["a", 1]'),
+        ({"model": ["x" * 90]}, f'model: expected a string, found ["{"x" * 58}...'),
+        ({"model": {"a\nb": 1}}, 'model: expected a string, found {"a\\nb": 1}'),
         (
             {"cadence": "periodic", "checkpoint_every_turns": None},
             (
@@ -168,25 +168,22 @@ def test_known_keys_are_not_reported(file):
             ),
         ),
         ([1], "expected a JSON object, found [1]"),
-        ("", "expected JSON, found something else (Input data was truncated)"),
-        (
-            '{"max_retries": NaN}',
-            "expected JSON, found something else (JSON is malformed: invalid character (byte 16))",
-        ),
+        ("", "not valid JSON (Input data was truncated)"),
+        ('{"max_retries": NaN}', "not valid JSON (JSON is malformed: invalid character (byte 16))"),
     ],
 )
-def test_a_value_that_makes_no_sense_is_refused_in_one_line(file, content, complaint):
+def test_an_invalid_value_is_refused_in_one_line(file, content, complaint):
     """F3"""
     assert refusal(file, content) == f"{file}: {complaint}"
     assert "\n" not in complaint
 
 
-def test_bytes_that_are_no_text_and_a_file_that_is_not_there_are_refused(file):
+def test_invalid_utf8_and_a_missing_file_are_refused(file):
     """F3"""
     with pytest.raises(BadConfig, match=r"config.json: cannot be read \(No such file"):
         load(file)
     file.write_bytes(b'{"model": "\xff"}')
-    with pytest.raises(BadConfig, match=r"config.json: expected JSON, found something else"):
+    with pytest.raises(BadConfig, match=r"config.json: not valid JSON"):
         load(file)
 
 
@@ -197,7 +194,7 @@ def test_settings_made_in_code_are_checked_too(value):
         Config(tool_timeout_seconds=value)
 
 
-def test_seconds_may_be_written_without_a_point(file):
+def test_seconds_may_be_written_as_integers(file):
     assert repr(loaded(file, '{"tool_timeout_seconds": 9}').tool_timeout_seconds) == "9.0"
 
 
@@ -206,8 +203,8 @@ def test_settings_cannot_be_changed_in_place():
         Config().max_retries = 4
 
 
-def test_every_setting_is_read_by_somebody():
-    """One that changes nothing is a promise that nobody keeps."""
+def test_every_setting_is_used():
+    """A setting without effect would mislead its users."""
     package = Path(config.__file__).parent
     code = "".join(path.read_text() for path in package.rglob("*.py") if path.name != "config.py")
     assert {key for key in KEYS if not re.search(rf"config\.{key}\b", code)} == set()
@@ -220,7 +217,7 @@ def test_no_setting_holds_a_secret():
 
 
 def spy_on_calls(monkeypatch, calls):
-    """Notes the system calls that decide what is durable, and whom they are about."""
+    """Record the system calls that decide durability, with the files they affect."""
     sync, replace = os.fsync, Path.replace
 
     def fsync(fd):
@@ -275,8 +272,8 @@ def judge(directory, acknowledged):
     ],
     ids=["as it is", "without its syncs"],
 )
-def test_no_loss_of_power_takes_back_or_tears_what_was_saved(tmp_path, program, found):
-    """F4: in every state that a crash could leave; and the judge sees what it should."""
+def test_power_loss_neither_reverts_nor_tears_a_save(tmp_path, program, found):
+    """F4: in every state that a crash could leave. Also checks that the judge itself finds losses."""
     home, stage = tmp_path / "home", tmp_path / "stage"
     home.mkdir()
     stage.mkdir()
@@ -322,7 +319,7 @@ def test_settings_are_plain_data():
 
 
 @pytest.mark.requirement("K6")
-def test_the_temporary_file_is_named_by_the_process_or_as_the_caller_says(tmp_path, monkeypatch):
+def test_the_temporary_file_is_named_by_the_process_or_the_caller(tmp_path, monkeypatch):
     names = []
     real = Path.replace
     monkeypatch.setattr(Path, "replace", lambda temp, path: (names.append(temp.name), real(temp, path)))
@@ -332,7 +329,7 @@ def test_the_temporary_file_is_named_by_the_process_or_as_the_caller_says(tmp_pa
 
 
 @pytest.mark.requirement("K6")
-def test_the_retries_of_the_settings_are_those_of_the_agent():
+def test_the_agent_uses_the_configured_retries():
     options = agent_options(Config(max_retries=1, retry_base_delay_ms=2, retry_after_limit_seconds=3))
     chosen = (options.max_retries, options.retry_base_delay_ms, options.retry_after_limit)
     assert chosen == (1, 2, 3)

@@ -1,4 +1,4 @@
-"""Databases and logs that are damaged, torn or of a later release: named, and left as they are."""
+"""Databases and logs that are damaged, torn or from a later release are reported and left unchanged."""
 
 import sqlite3
 from pathlib import Path
@@ -31,7 +31,7 @@ def garbage_header(content: bytes) -> bytes:
 
 
 def flipped_page(content: bytes) -> bytes:
-    """Every page but the first begins with nonsense in place of its kind."""
+    """Overwrite the page type of every page but the first."""
     pages = bytearray(content)
     for start in range(4096, len(pages), 4096):
         pages[start] ^= 0x55
@@ -39,7 +39,7 @@ def flipped_page(content: bytes) -> bytes:
 
 
 def one_flipped_page(content: bytes) -> bytes:
-    """Of some messages: nothing that opening reads, unless it reads all."""
+    """Damage only messages, which opening does not read unless it checks everything."""
     page = content.rindex(b"x" * 900) // 4096 * 4096
     return content[:page] + bytes([content[page] ^ 0x55]) + content[page + 1 :]
 
@@ -57,7 +57,7 @@ DAMAGES = [garbage_header, flipped_page, one_flipped_page, truncated, in_mid_pag
 
 @pytest.mark.requirement("K3")
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_database_is_named_and_left_as_it_is(tmp_path, damage):
+def test_a_damaged_database_is_reported_and_left_unchanged(tmp_path, damage):
     path = tmp_path / "sessions.db"
     content = damage(whole_database(path))
     path.write_bytes(content)
@@ -68,7 +68,7 @@ def test_a_damaged_database_is_named_and_left_as_it_is(tmp_path, damage):
 
 @pytest.mark.requirement("K3")
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_database_is_left_as_it_is_with_its_write_ahead_log(tmp_path, damage):
+def test_a_damaged_database_and_its_write_ahead_log_are_left_unchanged(tmp_path, damage):
     # BUG found by this test: closing the connection moved the log into the damaged file.
     live = tmp_path / "live.db"
     whole_database(live)
@@ -87,7 +87,7 @@ def test_a_damaged_database_is_left_as_it_is_with_its_write_ahead_log(tmp_path, 
 
 
 @pytest.mark.requirement("K3")
-def test_what_was_found_is_said_even_if_nobody_can_look_again(tmp_path):
+def test_damage_is_reported_even_if_the_second_check_fails(tmp_path):
     path = tmp_path / "sessions.db"
     path.write_bytes(flipped_page(whole_database(path)))
     opened_for_good = []
@@ -100,11 +100,11 @@ def test_what_was_found_is_said_even_if_nobody_can_look_again(tmp_path):
 
     with pytest.raises(CorruptStore, match="is damaged"):
         play(Database.open(path, connect))
-    assert [connection._connection for connection in opened_for_good] == [None]  # and so is closed
+    assert [connection._connection for connection in opened_for_good] == [None]  # it is closed
 
 
 @pytest.mark.requirement("K3")
-def test_a_whole_database_is_not_called_damaged(tmp_path):
+def test_a_sound_database_is_not_reported_as_damaged(tmp_path):
     whole_database(tmp_path / "db")
 
     async def main():
@@ -168,8 +168,8 @@ def test_a_torn_last_line_is_cut_off_wherever_it_was_torn(tmp_path):
     ],
 )
 @pytest.mark.parametrize("tail", [b"", b'{"seq": 4, "ki'])
-def test_any_other_damage_names_file_and_line_and_is_left_as_it_is(tmp_path, line, bad, tail):
-    # BUG found by this test: with a torn last line as well, the file was cut before it was judged.
+def test_any_other_damage_is_reported_with_file_and_line_and_left_unchanged(tmp_path, line, bad, tail):
+    # BUG found by this test: with a torn last line as well, the file was cut before it was checked.
     path = tmp_path / "s.messages.jsonl"
     lines = log_of(path).split(b"\n")
     lines[line - 1] = bad
@@ -181,8 +181,8 @@ def test_any_other_damage_names_file_and_line_and_is_left_as_it_is(tmp_path, lin
 
 
 @pytest.mark.requirement("K2")
-def test_a_session_that_could_not_be_opened_is_free_once_it_is_repaired(tmp_path):
-    # BUG found by this test: the lock stayed with a process that had nothing open.
+def test_a_session_that_failed_to_open_is_not_left_locked(tmp_path):
+    # BUG found by this test: the lock was kept by a process that had nothing open.
     home = Home(tmp_path, entry())
     path = tmp_path / "s.messages.jsonl"
     path.write_bytes(b"rubbish\n")

@@ -1,4 +1,4 @@
-"""A disk that is full or fails: the agent goes on, claims nothing, and catches up."""
+"""A full or failing disk: the agent continues, acknowledges nothing, and catches up."""
 
 import errno
 import os
@@ -19,7 +19,7 @@ def reading(home) -> Tool:
 
 
 @pytest.mark.requirement("K9")
-def test_a_full_disk_is_seen_in_the_status_and_nothing_is_told_until_it_works_again(tmp_path):
+def test_a_full_disk_shows_in_the_status_and_nothing_is_acknowledged_until_it_recovers(tmp_path):
     home = Home(tmp_path, entry([step("look")]))
     home.tools = [reading(home)]
 
@@ -38,7 +38,7 @@ def test_a_full_disk_is_seen_in_the_status_and_nothing_is_told_until_it_works_ag
 
     healthy, answer, ill, still, told, stored, well, cured = play(main())
     assert (healthy.degraded, healthy.waiting, healthy.last_error) == (False, 0, None)
-    assert answer == "Done. [read]"  # it went on
+    assert answer == "Done. [read]"  # it continued
     assert ill.degraded
     assert ill.waiting > 0
     assert FULL in ill.last_error
@@ -55,7 +55,7 @@ def test_a_full_disk_is_seen_in_the_status_and_nothing_is_told_until_it_works_ag
 
 
 @pytest.mark.requirement("K9")
-def test_what_was_told_with_a_full_disk_is_what_is_told_without(tmp_path):
+def test_a_full_disk_delays_acknowledgements_but_changes_none(tmp_path):
     def told(directory, full):
         directory.mkdir()
         home = Home(directory, entry([step("look")], [step("look")]), entry())
@@ -77,7 +77,7 @@ def test_what_was_told_with_a_full_disk_is_what_is_told_without(tmp_path):
 
 @pytest.mark.requirement("K9")
 @pytest.mark.requirement("H2")
-def test_a_mutating_call_is_refused_and_not_run_while_it_cannot_be_put_on_record(tmp_path):
+def test_a_mutating_call_does_not_run_while_it_cannot_be_recorded(tmp_path):
     home = Home(tmp_path, entry([step("act", n=1)], [step("act", n=1)]))
     home.tools = [home.acting()]
 
@@ -89,12 +89,12 @@ def test_a_mutating_call_is_refused_and_not_run_while_it_cannot_be_put_on_record
 
     answer = play(main())
     assert f"error: not run: call.issue could not be made durable: OperationalError: {FULL}" in answer
-    assert answer.endswith("; effect 1]")  # the second time, with room on the disk
+    assert answer.endswith("; effect 1]")  # the retry, with space on the disk
     assert len(home.effects) == 1
 
 
 @pytest.mark.requirement("K9")
-def test_a_disk_that_recovers_within_the_tries_lets_the_call_run(tmp_path):
+def test_the_call_runs_if_the_disk_recovers_within_the_retries(tmp_path):
     home = Home(tmp_path, entry([step("act", n=1)]))
     home.tools = [home.acting()]
     slept = []
@@ -118,7 +118,7 @@ def test_a_disk_that_recovers_within_the_tries_lets_the_call_run(tmp_path):
 @pytest.mark.requirement("K9")
 @pytest.mark.requirement("H3")
 def test_a_call_whose_completion_waits_for_the_disk_is_not_run_again(tmp_path):
-    # BUG found by this test: the journal was asked before it had caught up.
+    # BUG found by this test: the journal was read before it had caught up.
     home = Home(tmp_path, entry([step("act", n=1)], [step("act", n=1)]))
 
     async def run(args, key):
@@ -143,7 +143,7 @@ def test_a_call_whose_completion_waits_for_the_disk_is_not_run_again(tmp_path):
 
 @pytest.mark.requirement("K9")
 def test_requests_that_wait_for_the_disk_keep_their_own_answers(tmp_path):
-    # BUG found by this test: a waiting request was fulfilled again, with the answer of the last one.
+    # BUG found by this test: a waiting request was answered again, with the answer to the last one.
     home = Home(tmp_path, *(entry(answer=answer) for answer in ("One.", "Two.", "Three.")))
 
     async def main():
@@ -186,11 +186,11 @@ def test_an_agent_that_dies_degraded_has_claimed_nothing_that_is_lost(tmp_path):
     assert home.names_told().count("answer") == 1
 
 
-# --- the event log on such a disk
+# --- the event log on a failing disk
 
 
 def failing_once(monkeypatch, name, failure):
-    """The first call of os.`name` goes wrong."""
+    """The first call of os.`name` fails."""
     works = getattr(os, name)
     calls = []
 
@@ -212,7 +212,7 @@ def full(_works, *_args):
 
 @pytest.mark.requirement("K9")
 @pytest.mark.parametrize(("name", "failure"), [("write", short), ("write", full), ("fsync", full)])
-def test_a_line_that_failed_does_not_count_and_is_written_anew(tmp_path, monkeypatch, name, failure):
+def test_a_log_line_that_failed_does_not_count_and_is_written_again(tmp_path, monkeypatch, name, failure):
     path = tmp_path / "log"
     log = EventLog(path, lambda: 0.0)
     assert log.append("first") == 1

@@ -1,4 +1,4 @@
-"""A model that never answers the same way twice, killed everywhere (H8)."""
+"""A model that never answers the same way twice, with a crash at every step (H8)."""
 
 from collections import Counter
 
@@ -32,7 +32,7 @@ def fickle_home(path, cadence, store) -> Home:
 
 
 class Bomb:
-    """Goes off at the nth step of a life: each persist point, before and after, and each telling."""
+    """Crashes at the nth step of a life: before and after each persist point, and at each acknowledgement."""
 
     def __init__(self, home: Home, points: Points, at: int) -> None:
         self.left = at
@@ -53,7 +53,7 @@ class Bomb:
 @pytest.mark.requirement("K2")
 @pytest.mark.parametrize("store", STORES.names())
 @pytest.mark.parametrize("cadence", CADENCES, ids=["turn", "call", "periodic"])
-def test_after_a_crash_at_any_step_every_effect_is_done_once_and_no_decision_is_asked_for_again(
+def test_after_a_crash_at_any_step_every_effect_happens_once_and_no_decision_is_asked_for_again(
     tmp_path, monkeypatch, cadence, store
 ):
     points = Points(monkeypatch)
@@ -79,7 +79,7 @@ def test_after_a_crash_at_any_step_every_effect_is_done_once_and_no_decision_is_
 
         went_off = play(main())
         assert sorted(args["n"] for _name, args in home.effects) == [1, 2, 3, 4]
-        # Turn n is asked for with n - 1 answers before it: never again once it was decided.
+        # The request for turn n has n - 1 answers before it: once decided, it is never asked for again.
         asked = Counter(
             1 + sum(message.role == "assistant" for message in said) for said, _system in home.asked
         )
@@ -93,4 +93,4 @@ def test_after_a_crash_at_any_step_every_effect_is_done_once_and_no_decision_is_
         if not went_off:
             break
         fired += 1
-    assert fired > 80  # there were that many steps, and the bomb went off at each
+    assert fired > 80  # there were that many steps, with a crash at each

@@ -1,4 +1,4 @@
-"""The store on files: one synced line per change, nothing rewritten, and the damage that it refuses."""
+"""The store on files: one synced line per change, nothing rewritten, damage refused."""
 
 import errno
 import json
@@ -43,7 +43,7 @@ def talk(home) -> list[str]:
 # --- the lines
 
 
-def test_a_message_has_the_shape_of_the_seed(tmp_path):
+def test_a_message_has_the_specified_format(tmp_path):
     async def main():
         async with Place("files", tmp_path).open() as store:
             await store.add_message(Message("user", "run tests"), 1)
@@ -56,7 +56,7 @@ def test_a_message_has_the_shape_of_the_seed(tmp_path):
     )
 
 
-def test_each_line_is_announced_once_by_the_names_that_sqlite_has_too(tmp_path, monkeypatch):
+def test_each_line_is_one_persist_point_with_the_same_name_as_on_sqlite(tmp_path, monkeypatch):
     seen = {}
     for store in STORES.names():
         points = Points(monkeypatch)
@@ -65,11 +65,11 @@ def test_each_line_is_announced_once_by_the_names_that_sqlite_has_too(tmp_path, 
         play(home.life().__aenter__())  # and a recovery
         seen[store] = [name for name in points.seen if name not in ("schema.migrate",)]
     assert len(seen["files"]) == len(read_log(tmp_path / "files" / LOG))
-    # Where there is nothing to roll back, nothing is written.
+    # If there is nothing to roll back, nothing is written.
     assert [name for name in seen["sqlite"] if name != "messages.rollback"] == seen["files"]
 
 
-def test_both_stores_come_to_the_same(tmp_path):
+def test_both_stores_reach_the_same_state(tmp_path):
     found = {}
     for store in STORES.names():
         home = home_of(tmp_path / store, store)
@@ -89,7 +89,7 @@ def test_both_stores_come_to_the_same(tmp_path):
     assert found["files"] == found["sqlite"]
 
 
-def test_a_life_only_ever_adds_to_the_log(tmp_path):
+def test_a_life_only_appends_to_the_log(tmp_path):
     home = home_of(tmp_path)
     home.on_tell = lambda name, _facts: home.die() if name == "finished" else None
 
@@ -111,7 +111,7 @@ def test_a_life_only_ever_adds_to_the_log(tmp_path):
 
 
 class Failing:
-    """The nth write or sync of the log fails, in one of the ways in which they do."""
+    """The nth write or sync of the log fails, in one of the ways in which they can."""
 
     def __init__(self, monkeypatch, at: int, how: str) -> None:
         self.left = at
@@ -145,7 +145,7 @@ def kinds(home) -> list[str]:
 
 @pytest.mark.requirement("K9")
 @pytest.mark.parametrize("how", ["full", "short", "unsynced"])
-def test_whichever_write_fails_it_is_tried_again_and_the_end_is_the_same(tmp_path, monkeypatch, how):
+def test_any_failed_write_is_retried_and_the_result_is_the_same(tmp_path, monkeypatch, how):
     undisturbed = home_of(tmp_path / "undisturbed")
     answers = talk(undisturbed)
     for at in range(1, 200):
@@ -162,12 +162,12 @@ def test_whichever_write_fails_it_is_tried_again_and_the_end_is_the_same(tmp_pat
         said, status = play(main())
         monkeypatch.setattr(log_module, "os", os)
         assert (said, status.degraded) == (answers, False)
-        # The order of parallel calls is another when one of them had to wait; nothing else is.
+        # A call that had to wait changes the order of parallel calls, and nothing else.
         assert kinds(home) == kinds(undisturbed)
         assert home.seen()["messages"] == undisturbed.seen()["messages"]
         if failing[0].left > 0:
             break
-    assert at > 30  # so many writes there were, and each failed once
+    assert at > 30  # the number of writes: each failed once
 
 
 # --- damage
@@ -205,18 +205,18 @@ def test_a_torn_last_line_is_cut_off_and_only_that(tmp_path):
         (lambda line: line.replace(b'"seq":4', b'"seq":5'), "expected seq 4, found 5"),
     ],
 )
-def test_damage_in_the_middle_names_file_and_line_and_is_left_as_it_is(tmp_path, bad, why):
+def test_damage_in_the_middle_is_reported_with_file_and_line_and_left_unchanged(tmp_path, bad, why):
     lines = content_of(tmp_path).split(b"\n")
     assert b'"message.user"' in lines[3]
     lines[3] = bad(lines[3])
-    content = b"\n".join(lines) + b'{"seq":99,"ki'  # torn as well: it is not cut off
+    content = b"\n".join(lines) + b'{"seq":99,"ki'  # also torn: not cut off
     (tmp_path / LOG).write_bytes(content)
     with pytest.raises(DamagedLog, match=rf"s\.messages\.jsonl, line 4: .*{why}"):
         play(home_of(tmp_path).open())
     assert (tmp_path / LOG).read_bytes() == content
 
 
-def test_what_a_killed_life_wrote_and_did_not_sync_is_synced_before_it_counts(tmp_path, monkeypatch):
+def test_unsynced_lines_of_a_killed_life_are_synced_before_they_count(tmp_path, monkeypatch):
     content_of(tmp_path)
     synced = []
     monkeypatch.setattr(log_module.os, "fsync", synced.append)
@@ -225,7 +225,7 @@ def test_what_a_killed_life_wrote_and_did_not_sync_is_synced_before_it_counts(tm
     log.close()
 
 
-def test_the_name_of_a_log_that_a_killed_life_left_empty_is_synced(tmp_path, monkeypatch):
+def test_the_directory_entry_of_an_empty_log_left_by_a_kill_is_synced(tmp_path, monkeypatch):
     synced = []
     monkeypatch.setattr(log_module, "sync_directory", synced.append)
     for _ in range(2):
@@ -233,7 +233,7 @@ def test_the_name_of_a_log_that_a_killed_life_left_empty_is_synced(tmp_path, mon
     assert synced == [tmp_path] * 2
 
 
-# --- which sessions there are
+# --- listing sessions
 
 
 def test_the_sessions_of_each_store_are_listed_without_being_touched(tmp_path):
@@ -255,7 +255,7 @@ def test_the_sessions_of_each_store_are_listed_without_being_touched(tmp_path):
 
 
 @pytest.mark.parametrize(("first", "then"), [("sqlite", "files"), ("files", "sqlite")])
-def test_a_session_is_not_begun_anew_in_the_other_store(tmp_path, first, then):
+def test_a_session_cannot_be_opened_in_the_other_store(tmp_path, first, then):
     talk(home_of(tmp_path, first))
     before = (tmp_path / LOG).read_bytes()
     with pytest.raises(WrongStore, match=f"session s is in the store {first}: .* in {then}"):

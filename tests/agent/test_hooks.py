@@ -1,4 +1,4 @@
-"""Hooks: who is asked, whose answer counts, and that no hook can harm the agent."""
+"""Hooks: which are called, whose answer counts, and that none can harm the agent."""
 
 import asyncio
 import functools
@@ -49,7 +49,7 @@ def always(answer):
 
 
 def decided(event, *handlers, **options):
-    """What handlers decide together, in this order."""
+    """The combined decision of handlers, in this order."""
     registry = HookRegistry(**options)
     for handler in handlers:
         registry.register(KINDS, handler)
@@ -57,14 +57,14 @@ def decided(event, *handlers, **options):
 
 
 def warned(event, *handlers, **options):
-    """What they decide, and what the log says about it."""
+    """Their decision, and what is logged about it."""
     said = io.StringIO()
     with logs.written_to(said, level="warning"):
         decision = decided(event, *handlers, **options)
     return decision, [json.loads(line) for line in said.getvalue().splitlines()]
 
 
-# ---- whose answer counts: every combination, against a model that was written apart ---------------
+# ---- whose answer counts: every combination, against an independent model ---------------
 
 BEFORE_A_TOOL = [None, Allow(), ModifyArgs({"a": 1}), ModifyArgs({"b": 2}), Deny("no"), Deny("never")]
 IN_THE_LOOP = [
@@ -132,7 +132,7 @@ def test_elsewhere_stop_beats_system_message_beats_context_beats_continue(event)
 
 @pytest.mark.requirement("K8")
 @pytest.mark.parametrize("event", EVERY, ids=lambda event: type(event).__name__)
-def test_answers_that_make_no_sense_change_nothing_in_any_combination(event):
+def test_invalid_answers_change_nothing_in_any_combination(event):
     """E4"""
     before_a_tool = isinstance(event, PreToolUse)
     sensible = (BEFORE_A_TOOL if before_a_tool else IN_THE_LOOP)[1::2]
@@ -142,7 +142,7 @@ def test_answers_that_make_no_sense_change_nothing_in_any_combination(event):
         assert decision == modelled(kept, "Allow" if before_a_tool else "Continue"), answers
 
 
-def test_each_handler_sees_the_arguments_that_the_one_before_made():
+def test_each_handler_sees_the_arguments_from_the_previous_one():
     """E3"""
     seen = []
 
@@ -155,7 +155,7 @@ def test_each_handler_sees_the_arguments_that_the_one_before_made():
     assert PRE.args == {"sum": 1}
 
 
-# ---- who is asked --------------------------------------------------------------------------------
+# ---- which are called --------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("K8")
@@ -174,7 +174,7 @@ def test_a_handler_is_called_for_its_kinds_of_event_and_no_others():
         assert seen == [event for event in EVERY if type(event) is kind]
 
 
-def test_all_are_asked_in_order_also_after_a_deny():
+def test_all_handlers_are_called_in_order_even_after_a_deny():
     """E1"""
     order = []
 
@@ -190,7 +190,7 @@ def test_all_are_asked_in_order_also_after_a_deny():
     assert order == [1, 2, 3]
 
 
-def test_plain_and_async_handlers_decide_alike():
+def test_plain_and_async_handlers_are_equivalent():
     async def later(event):
         await asyncio.sleep(0)
         return Deny("later")
@@ -218,7 +218,7 @@ def test_plain_and_async_handlers_decide_alike():
     ],
 )
 @pytest.mark.parametrize("event", [PRE, *ELSEWHERE[3:5]], ids=lambda event: type(event).__name__)
-def test_a_tools_name_is_matched_as_a_whole(tool, matched, event):
+def test_a_pattern_must_match_the_whole_tool_name(tool, matched, event):
     """E6"""
     seen = set()
     registry = HookRegistry()
@@ -233,15 +233,15 @@ def test_a_tools_name_is_matched_as_a_whole(tool, matched, event):
     [
         ([PreToolUse], print, "pay(", "tool='pay(' is not a regular expression: missing ), "),
         ([PreToolUse], print, 5, "tool=5 is not a regular expression: "),
-        ([PreToolUse, TurnStart], print, "pay", "tool='pay' was given for TurnStart, which is about no"),
+        ([PreToolUse, TurnStart], print, "pay", "tool='pay' was given for TurnStart, which does not concern"),
         ([], print, None, "expected at least one kind of event, found none"),
         (["PreToolUse"], print, None, "expected kinds of event (PreToolUse, AgentStart, "),
         ([Deny], print, None, "found <class 'reference_agent.turn.hooks.Deny'>"),
         (Deny, print, None, "found <class 'reference_agent.turn.hooks.Deny'>"),
-        ([PreToolUse], "print", None, "expected a handler that can be called, found 'print'"),
+        ([PreToolUse], "print", None, "expected a callable handler, found 'print'"),
     ],
 )
-def test_a_registration_that_makes_no_sense_is_refused(kinds, handler, tool, complaint):
+def test_an_invalid_registration_is_refused(kinds, handler, tool, complaint):
     """E6"""
     registry = HookRegistry()
     with pytest.raises(BadHook, match=re.escape(complaint)):
@@ -260,7 +260,7 @@ def raising(error):
 
 
 async def cancelled_inside(event):
-    """Waits for something that somebody has cancelled; nobody has cancelled the agent."""
+    """Awaits something that was cancelled, although the agent was not."""
     forgotten = asyncio.get_running_loop().create_future()
     forgotten.cancel()
     await forgotten
@@ -279,7 +279,7 @@ async def cancelled_inside(event):
     ],
 )
 def test_a_hook_that_fails_is_logged_and_skipped(event, handler, error):
-    """E4: and those before and after it are heard."""
+    """E4: the hooks before and after it still count."""
     answer = Deny("no") if event is PRE else Stop("no")
     decision, log = warned(event, always(answer), handler, always(answer))
     assert decision == type(answer)("no\nno")
@@ -307,7 +307,7 @@ def test_a_hook_that_fails_is_logged_and_skipped(event, handler, error):
         (TurnEnd(1), SystemMessage(None), "Expected `str`, got `null`"),
     ],
 )
-def test_an_answer_that_makes_no_sense_is_logged_and_skipped(event, answer, complaint):
+def test_an_invalid_answer_is_logged_and_skipped(event, answer, complaint):
     """E4"""
     neutral = Allow() if event is PRE else Continue()
     decision, [line] = warned(event, always(answer))
@@ -316,8 +316,8 @@ def test_an_answer_that_makes_no_sense_is_logged_and_skipped(event, answer, comp
     assert line["hook"] == "always.<locals>.<lambda>"
 
 
-def test_an_answer_that_makes_sense_is_not_logged():
-    """E4, the other way."""
+def test_a_valid_answer_is_not_logged():
+    """E4, the other direction."""
     assert warned(PRE, always(Deny("no"))) == (Deny("no"), [])
     assert warned(TurnEnd(1), always(None), always(Continue())) == (Continue(), [])
 
@@ -327,14 +327,14 @@ async def hanging(event):
 
 
 def test_a_hook_that_hangs_is_cut_off_at_the_time_limit():
-    """E4: the limit is over at once; nothing is waited for."""
+    """E4: the limit expires at once, so the test waits for nothing."""
     limit = functools.partial(asyncio.timeout, 0)
     decision, [line] = warned(PRE, hanging, always(Deny("no")), time_limit=limit)
     assert decision == Deny("no")
     assert (line["hook"], line["error"]) == ("hanging", "TimeoutError: ")
 
 
-def test_each_call_has_a_time_limit_of_its_own():
+def test_each_hook_call_has_its_own_time_limit():
     limits = []
 
     @asynccontextmanager
@@ -369,12 +369,12 @@ class Died(BaseException):
 
 
 @pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt, Died])
-def test_the_end_of_the_process_is_not_skipped(end):
+def test_a_process_exit_in_a_hook_is_not_skipped(end):
     with pytest.raises(end):
         decided(PRE, raising(end()))
 
 
-def test_a_handler_changes_nothing_but_by_its_answer():
+def test_a_handler_changes_nothing_except_through_its_answer():
     """E5"""
     event = PreToolUse("pay", {"to": {"name": "x"}}, "call_1")
     kept = []
@@ -395,13 +395,13 @@ def test_a_handler_changes_nothing_but_by_its_answer():
     assert decision == ModifyArgs({"sum": [5]})
 
 
-def test_modified_arguments_are_what_a_store_gives_back():
+def test_modified_arguments_are_converted_to_what_a_store_returns():
     """E5"""
     decision = decided(PRE, always(ModifyArgs({"pair": (1, 2), "big": 2**70, "text": "ü\ud800"})))
     assert decision.args == {"pair": [1, 2], "big": 2**70, "text": "ü\ud800"}
 
 
-def test_modified_arguments_are_in_the_log_at_level_debug_without_their_secrets():
+def test_modified_arguments_are_logged_at_debug_without_secrets():
     said = io.StringIO()
     with logs.written_to(said, level="debug"):
         decided(PRE, always(ModifyArgs({"sum": 2, "api_key": "k"})))
@@ -411,7 +411,7 @@ def test_modified_arguments_are_in_the_log_at_level_debug_without_their_secrets(
 
 
 @pytest.mark.requirement("K8")
-def test_without_hooks_everything_is_allowed_and_goes_on():
+def test_without_hooks_everything_is_allowed():
     assert decided(PRE) == Allow()
     assert {decided(event) for event in ELSEWHERE[:3]} == {Continue()}
 

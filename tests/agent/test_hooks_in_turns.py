@@ -1,4 +1,4 @@
-"""What hooks decide in the course of a request, also across a crash."""
+"""What hooks decide during a request, also across a crash."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def test_a_denied_tool_is_not_run_and_the_denial_stays_after_a_restart(tmp_path)
 
 
 @pytest.mark.requirement("K8")
-def test_a_tool_runs_with_the_arguments_of_a_hook_also_after_a_crash(tmp_path):
+def test_a_tool_runs_with_a_hooks_arguments_even_after_a_crash(tmp_path):
     home = Home(tmp_path, entry([step("act", n=1)]))
     ran = []
 
@@ -46,7 +46,7 @@ def test_a_tool_runs_with_the_arguments_of_a_hook_also_after_a_crash(tmp_path):
     "kind", [hooks.AgentStart, hooks.TurnStart, hooks.TurnEnd, hooks.PostToolUse, hooks.PostToolUseFailure]
 )
 def test_a_hook_may_end_the_request(tmp_path, kind):
-    # BUG found by this test: what hooks said after a tool was thrown away.
+    # BUG found by this test: what hooks answered after a tool was discarded.
     home = Home(tmp_path, entry([step("act", n=1), step("no such tool"), step("fail")], [step("act")]))
 
     async def fail(args, key):
@@ -65,8 +65,8 @@ def test_a_hook_may_end_the_request(tmp_path, kind):
 @pytest.mark.requirement("K8")
 @pytest.mark.parametrize("kind", [hooks.AgentStart, hooks.TurnStart, hooks.TurnEnd, hooks.PostToolUse])
 @pytest.mark.parametrize("decision", [hooks.SystemMessage, hooks.AppendContext])
-def test_what_a_hook_says_reaches_the_model_once_and_no_table(tmp_path, kind, decision):
-    # BUG found by this test: what hooks said after a tool was thrown away.
+def test_a_hooks_context_reaches_the_model_once_and_is_not_stored(tmp_path, kind, decision):
+    # BUG found by this test: what hooks answered after a tool was discarded.
     home = Home(tmp_path, entry([step("act", n=1)], [step("act", n=2)]))
     home.tools = [home.acting()]
     left = [decision("BE-BRIEF")]

@@ -1,4 +1,4 @@
-"""What a request may spend, in tokens and turns, and what becomes of one that is given up."""
+"""Limits of a request in tokens and turns, and what happens to an abandoned one."""
 
 import pytest
 
@@ -45,7 +45,7 @@ def test_a_budget_is_not_counted_twice_after_a_crash(tmp_path):
 
 @pytest.mark.requirement("K1")
 @pytest.mark.parametrize(("turns", "enough"), [(5, False), (6, True)])
-def test_a_request_has_so_many_turns_and_no_more(tmp_path, turns, enough):
+def test_a_request_has_a_maximum_number_of_turns(tmp_path, turns, enough):
     home = Home(tmp_path, TURNS, max_turns=turns)
     home.tools = [home.acting()]
     if enough:
@@ -65,14 +65,14 @@ def test_a_crash_gives_a_request_no_more_turns(tmp_path):
     home.on_tell = lambda name, facts: home.die() if (name, facts.get("turn")) == third else None
     assert say(home) is None
     home.on_tell = lambda _name, _facts: None
-    for _ in range(2):  # asking again does not help either
+    for _ in range(2):  # nor does a retry help
         with pytest.raises(GaveUp, match="no answer within 5 turns"):
             say(home)
     assert len(home.asked) == 5
 
 
 @pytest.mark.requirement("K2")
-def test_a_request_that_was_given_up_leaves_its_decisions_to_nobody_else(tmp_path):
+def test_an_abandoned_request_leaves_no_decisions_to_the_next_one(tmp_path):
     # BUG found by this test: its turns were rolled back, and the next request got its decisions.
     home = Home(
         tmp_path,
@@ -91,8 +91,8 @@ def test_a_request_that_was_given_up_leaves_its_decisions_to_nobody_else(tmp_pat
 
 
 @pytest.mark.requirement("K2")
-def test_a_request_that_was_given_up_and_is_asked_again_gets_its_own_answer(tmp_path):
-    # BUG found by this test: it was answered with what was said last to somebody else.
+def test_an_abandoned_request_that_is_repeated_gets_its_own_answer(tmp_path):
+    # BUG found by this test: it got the answer to another request.
     home = Home(tmp_path, entry(answer="B."), entry(answer="A."))
     stopping = [hooks.Stop("not now")]
     home.registry = on(hooks.AgentStart, lambda _event: stopping[0])
@@ -109,7 +109,7 @@ def test_a_request_that_was_given_up_and_is_asked_again_gets_its_own_answer(tmp_
 
 
 @pytest.mark.requirement("H3")
-def test_a_model_that_uses_the_same_call_id_again_gets_both_calls_done(tmp_path):
+def test_two_calls_with_the_same_id_from_the_model_are_both_run(tmp_path):
     # BUG found by this test: the second call was answered with the result of the first.
     home = Home(tmp_path, entry([step("act", n=1)], [step("act", n=2)]))
     home.tools = [home.acting()]

@@ -21,7 +21,7 @@ log = get_logger("reference_agent.tests")
 
 
 def lines(level="debug", clock=lambda: NOON, **options):
-    """A context in which what is logged can be read as data afterwards."""
+    """A context whose log events can be read as data afterwards."""
     return Reader(level=level, clock=clock, **options)
 
 
@@ -42,7 +42,7 @@ class Reader:
         return self._stream.getvalue()
 
     def read(self):
-        """With a strict reader: what it accepts, every reader does."""
+        """Parsed strictly: what this accepts, every parser accepts."""
         return [msgspec.json.decode(line) for line in self.raw.splitlines()]
 
     def one(self):
@@ -80,7 +80,7 @@ def test_an_event_is_one_line_with_time_level_name_and_fields():
 
 @pytest.mark.requirement("K9")
 @pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
-def test_a_level_shows_itself_and_what_is_more_serious(level):
+def test_a_level_shows_itself_and_more_severe_ones(level):
     order = ["debug", "info", "warning", "error"]
     with lines(level=level) as reader:
         for each in order:
@@ -97,7 +97,7 @@ def test_a_field_may_have_any_name():
     assert [line[name] for name in ("self", "name", "msg", "args")] == [2, 6, 7, 8]
 
 
-def test_an_error_brings_its_traceback_and_a_warning_does_not():
+def test_an_error_is_logged_with_its_traceback_and_a_warning_without():
     with lines() as reader:
         try:
             json.loads("no JSON")
@@ -113,7 +113,7 @@ def test_an_error_brings_its_traceback_and_a_warning_does_not():
     assert "traceback" not in warned
 
 
-def test_loggers_from_elsewhere_are_switched_on_with_the_agents():
+def test_loggers_of_other_modules_are_enabled_with_the_agents():
     with lines() as reader:
         get_logger("mine").info("x")
         get_logger("reference_agent").info("y")
@@ -140,7 +140,7 @@ class Counting:
         return "counting"
 
 
-def test_nothing_is_rendered_while_nobody_listens():
+def test_nothing_is_rendered_without_a_listener():
     """L1"""
     value = Counting()
     log.debug("x", value=value)
@@ -161,7 +161,7 @@ def test_the_agent_alone_writes_nothing_not_even_warnings():
     assert (done.stdout, done.stderr) == ("", "")
 
 
-def test_it_is_off_again_afterwards_and_the_level_is_as_it_was():
+def test_afterwards_logging_is_off_and_the_level_is_restored():
     """L1"""
     logger = logging.getLogger(logs.ROOT)
     before = (logger.level, list(logger.handlers))
@@ -175,7 +175,7 @@ def test_it_is_off_again_afterwards_and_the_level_is_as_it_was():
     assert "y" not in [line["event"] for line in outer.read()]
 
 
-def test_a_level_that_there_is_not_changes_nothing():
+def test_an_unknown_level_changes_nothing():
     before = list(logging.getLogger(logs.ROOT).handlers)
     with pytest.raises(ValueError, match="LOUD"), lines(level="loud"):
         pass
@@ -243,7 +243,7 @@ def test_a_field_named_like_a_secret_is_hidden_at_any_depth(name):
     ],
 )
 def test_a_harmless_name_is_not_hidden(name):
-    """L3, the other way: counting tokens is what some lines are for."""
+    """L3, the other direction: some events are about token counts."""
     assert logged(**{name: 17}) == {name: 17}
     assert logged(text=f"{name}=17, {name}: 17") == {"text": f"{name}=17, {name}: 17"}
 
@@ -291,12 +291,12 @@ def test_a_secret_inside_a_text_is_hidden(value):
     "text",
     ["the token was refused", "https://host:8080/a@b", "a secret: ", "task-12345678", "Bearer of news"],
 )
-def test_a_text_without_a_secret_is_as_it_was(text):
-    """L3, the other way."""
+def test_text_without_a_secret_is_unchanged(text):
+    """L3, the other direction."""
     assert logged(text=text) == {"text": text}
 
 
-def test_more_names_can_be_given():
+def test_further_secret_names_can_be_given():
     """L3"""
     with lines(secret_names=["iban", "magic_word"]) as reader:
         log.info("x", customer_iban="DE1", text="magic-word=please", magicWord=1, input_tokens=5)
@@ -317,7 +317,7 @@ def test_secrets_in_structs_are_hidden_and_the_rest_is_shown():
     assert logged(config=Config())["config"]["max_retries"] == 3
 
 
-# ---- whatever comes ------------------------------------------------------------------------------
+# ---- arbitrary values ------------------------------------------------------------------------------
 
 
 class Unprintable:
@@ -359,24 +359,24 @@ def endless():
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_json_does_not_have_is_written_as_its_repr(value, shown):
+def test_values_that_json_lacks_are_written_as_their_repr(value, shown):
     """L2, L4"""
     assert logged(value=value, other=1) == {"value": shown, "other": 1}
 
 
-def test_a_structure_that_contains_itself_ends():
+def test_a_structure_that_contains_itself_is_rendered():
     """L4"""
     assert '"..."' in json.dumps(logged(value=endless()))
 
 
-def test_a_secret_near_the_cut_of_a_long_text_is_hidden():
+def test_a_secret_near_the_truncation_of_a_long_text_is_hidden():
     """L3"""
     for length in range(3_960, 4_010):
         shown = logged(text=f"{'x' * length} sk-{SECRET} {'x' * 9_000}")["text"]
         assert "s3cr" not in shown
 
 
-def test_a_long_text_is_cut_and_says_so():
+def test_long_text_is_truncated_and_marked():
     shown = logged(text="x" * 1_000_000)["text"]
     assert len(shown) < 5_000
     assert shown.endswith("x... (1000000 characters)")
@@ -409,13 +409,13 @@ def test_whatever_is_logged_arrives_as_one_line(event, fields):
 
 
 @given(st.text(), st.sampled_from(SECRET_NAMES), st.sampled_from(["=", ": ", " = "]))
-def test_no_surrounding_text_brings_a_secret_to_light(around, name, sign):
+def test_no_surrounding_text_reveals_a_secret(around, name, sign):
     """L3"""
     assert SECRET not in Redactor(SECRET_NAMES).text(f"{around} {name}{sign}{SECRET} {around}")
 
 
 @pytest.mark.parametrize("now", [1e300, float("nan"), None])
-def test_a_clock_that_makes_no_sense_does_not_lose_the_event(now):
+def test_an_invalid_clock_does_not_lose_the_event(now):
     """L4"""
     with lines(clock=lambda: now) as reader:
         log.info("x", a=1)
@@ -430,7 +430,7 @@ class FullDisk(io.StringIO):
 
 
 @pytest.mark.requirement("K9")
-def test_a_log_that_cannot_be_written_stops_nobody_and_is_counted(capsys):
+def test_an_unwritable_log_stops_nothing_and_is_counted(capsys):
     """L4"""
     closed = io.StringIO()
     closed.close()
@@ -442,8 +442,8 @@ def test_a_log_that_cannot_be_written_stops_nobody_and_is_counted(capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_a_log_that_can_be_written_loses_nothing():
-    """L4, the other way."""
+def test_a_writable_log_loses_nothing():
+    """L4, the other direction."""
     with lines() as reader:
         log.info("x")
     assert reader.handler.lost == 0

@@ -1,4 +1,4 @@
-"""A database of the version before: brought up to date whole, or left as it was."""
+"""A database with the previous schema is upgraded completely or left unchanged."""
 
 import sqlite3
 
@@ -40,7 +40,7 @@ def make_old(path, rows=None):
 
 
 def contents(path) -> dict[str, list]:
-    """What version 1 knew, whatever the version is now."""
+    """The data of version 1, whatever the version is now."""
     db = sqlite3.connect(path)
     found = {}
     for table, rows in OLD.items():
@@ -134,13 +134,13 @@ def test_a_crash_at_any_statement_of_the_upgrade_leaves_the_old_shape_and_every_
 
 
 def dies(home) -> bool:
-    """Whether a life that is opened and closed dies in between."""
+    """Whether a life dies between opening and closing."""
 
     async def main():
         try:
             agent = await home.open()
         except BaseException:
-            if not home.dead:  # what a dead life meets on its way down is nobody's business
+            if not home.dead:  # errors of a dead life do not matter
                 raise
             free(home)
             return True
@@ -152,13 +152,13 @@ def dies(home) -> bool:
 
 
 def free(home) -> None:
-    """The lock of a life that died while it opened: in one process, nobody else gives it back."""
+    """Release the lock of a life that died while opening: within one process, nothing else does."""
     (home.path / f"{home.session}.lock").unlink()
 
 
 @pytest.mark.requirement("K3")
 @pytest.mark.requirement("K2")
-def test_calls_that_an_older_release_left_open_get_a_result_that_says_so_once(tmp_path):
+def test_calls_left_open_by_an_older_release_get_one_error_result(tmp_path):
     make_old(tmp_path / "sessions.db", OLD | {"messages": OLD["messages"][:2]})
     home = Home(tmp_path, entry(), entry())
 
@@ -177,8 +177,8 @@ def test_calls_that_an_older_release_left_open_get_a_result_that_says_so_once(tm
 
 @pytest.mark.requirement("H6")
 @pytest.mark.requirement("K3")
-def test_a_session_of_an_older_release_gets_a_scratchpad_of_its_own(tmp_path, monkeypatch):
-    # BUG found by this test: it was the directory in which the process happened to be.
+def test_a_session_of_an_older_release_gets_its_own_scratchpad(tmp_path, monkeypatch):
+    # BUG found by this test: it was the current directory of the process.
     monkeypatch.chdir(tmp_path)
     make_old(tmp_path / "sessions.db")
 

@@ -39,7 +39,7 @@ async def asked_once(server, mode, *args, system="", tools=(), **options):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_whole_conversation_over_the_wire(mode):
+def test_a_whole_conversation_works_over_http(mode):
     async def story(server):
         async with provider_for(server) as provider:
             decision = (await asked(provider, mode, system="Be brief.", tools=[PAY])).message
@@ -85,7 +85,7 @@ FAULTS = [
 @pytest.mark.parametrize(
     ("fault", "facts"), FAULTS, ids=[f"{f.kind}-{f.retry_after or f.after}" for f, _ in FAULTS]
 )
-def test_each_fault_is_told_for_what_it_is(mode, fault, facts):
+def test_each_fault_is_reported_as_what_it_is(mode, fault, facts):
     """M3, P1, P4"""
     hangs = fault.kind in {"timeout", "slow"}
     timeouts = Timeouts(connect=30.0, silence=0.05) if hangs else PATIENT
@@ -98,7 +98,7 @@ def test_each_fault_is_told_for_what_it_is(mode, fault, facts):
         assert (error.status, error.retryable, error.retry_after) == facts
         answer = asyncio.run(asked_once(server, mode))
     assert answer.message.content == "You said: hello"
-    assert len(server.requests) == 2  # one for each time that we asked
+    assert len(server.requests) == 2  # one per request
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -108,7 +108,7 @@ def test_a_slow_first_token_is_waited_for(mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_server_that_is_not_there_may_come_back(mode):
+def test_an_unreachable_server_is_a_retryable_error(mode):
     with ModelServer() as server:
         pass
     with pytest.raises(ModelError, match=r"expected an answer from http://127\.0\.0\.1") as caught:
@@ -117,25 +117,25 @@ def test_a_server_that_is_not_there_may_come_back(mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_whole_answer_has_a_time_limit_too(mode):
-    """P4: a service that never falls silent for long must not keep us for ever."""
+def test_the_complete_answer_has_a_time_limit_too(mode):
+    """P4: a service that keeps sending must not block the agent forever."""
 
     async def story(server):
         async with provider_for(server) as provider:
-            await asked(provider, mode)  # connects, so that only the answer is left to wait for
+            await asked(provider, mode)  # connects first, so that only the answer takes time
             provider._timeouts = Timeouts(silence=3600, total=0.05)
             await asked(provider, mode)
 
     slow = Misbehaviour("slow", seconds=3600)
-    with ModelServer([None, slow]) as server, pytest.raises(ModelError, match="time-out"):
+    with ModelServer([None, slow]) as server, pytest.raises(ModelError, match="timeout"):
         asyncio.run(story(server))
 
 
 @pytest.mark.requirement("K5")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("seed", range(3))
-def test_retries_get_through_whatever_the_seed_has_in_store(mode, seed):
-    """The whole way: server, provider, retry, a row for each failure. Only the waits are virtual."""
+def test_retries_succeed_whatever_faults_the_seed_draws(mode, seed):
+    """End to end: server, provider, retry, a row for each failure. Only the waits are virtual."""
     kinds = ("rate_limit", "unavailable", "server_error", "reset", "cut", "unfinished", "malformed")
     faults = misbehaviours_from(seed, requests=12, in_a_row=3, kinds=kinds)
     rows, waits = [], []
@@ -170,7 +170,7 @@ def test_retries_get_through_whatever_the_seed_has_in_store(mode, seed):
     assert all(retryable for _, _, retryable in rows)
 
 
-def test_connections_are_used_again(monkeypatch):
+def test_connections_are_reused(monkeypatch):
     opened = []
     connected = ModelServer._connected
 
@@ -192,8 +192,8 @@ def test_connections_are_used_again(monkeypatch):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", ["bad_request", "unauthorized", "malformed", "cut", "timeout"])
-def test_the_key_shows_nowhere(mode, kind, monkeypatch, caplog):
-    """P3: also when the service repeats it."""
+def test_the_key_never_appears(mode, kind, monkeypatch, caplog):
+    """P3: even if the service echoes it."""
     caplog.set_level(logging.DEBUG)
     told = json.dumps({"error": {"message": f"your key {KEY} is bad"}}).encode()
     monkeypatch.setattr(replies, "error", lambda *_: told)
@@ -212,7 +212,7 @@ def test_the_key_shows_nowhere(mode, kind, monkeypatch, caplog):
     assert KEY[:10] not in shown
 
 
-def test_half_a_key_is_scrubbed_too():
+def test_a_truncated_key_is_scrubbed_too():
     secret = Secret(KEY + "\n")
     assert secret.scrub(f"..{KEY}.. {KEY[:12]}") == "..***.. ***"
     assert (repr(secret), Secret(None).scrub("text"), bool(Secret(""))) == ("Secret(***)", "text", False)
@@ -228,7 +228,7 @@ def test_a_key_that_cannot_be_sent_is_refused_without_showing_it(key):
 @pytest.mark.parametrize(
     "url", ["ftp://x/v1", "x/v1", "http://me:pw@x/v1", "http://x/v1?key=pw", "http://x/v1#pw"]
 )
-def test_a_url_that_hides_something_is_refused(url):
+def test_a_url_with_credentials_or_a_query_is_refused(url):
     with pytest.raises(ValueError, match="expected a base URL") as caught:
         OpenAIProvider(base_url=url, model="m")
     assert "pw" not in str(caught.value)
@@ -243,13 +243,13 @@ def test_an_exhausted_quota_is_not_a_rate_limit(monkeypatch):
     assert (caught.value.status, caught.value.retryable, caught.value.retry_after) == (429, False, None)
 
 
-def test_no_key_is_no_header():
+def test_without_a_key_there_is_no_header():
     with ModelServer() as server:
         asyncio.run(asked_once(server, "complete", api_key=None))
     assert not server.requests[0].authorized
 
 
-def test_options_go_into_the_request():
+def test_options_are_sent_in_the_request():
     with ModelServer() as server:
         asyncio.run(asked_once(server, "complete", options={"temperature": 0}))
     assert server.requests[0].body["temperature"] == 0

@@ -1,4 +1,4 @@
-"""Messages on the wire, and what is not whole."""
+"""Messages on the wire, and incomplete answers."""
 
 import json
 
@@ -29,24 +29,24 @@ messages = st.one_of(
 
 @pytest.mark.requirement("K4")
 @given(messages)
-def test_a_message_survives_the_way_to_the_provider_and_back(message):
+def test_a_message_survives_the_round_trip_through_the_wire_format(message):
     there = json.dumps(to_wire(message))
     back = from_wire(json.loads(there))
     assert back == message
-    assert json.dumps(to_wire(back)) == there  # 1, 1.0 and True are equal, and are not the same
+    assert json.dumps(to_wire(back)) == there  # 1, 1.0 and True are equal but not identical
 
 
 @pytest.mark.requirement("K4")
 @pytest.mark.parametrize("role", ["system", "developer", "king"])
-def test_a_system_message_is_no_part_of_a_conversation(role):
-    with pytest.raises(ModelError, match=f"found one of '{role}'") as caught:
+def test_a_system_message_is_not_part_of_a_conversation(role):
+    with pytest.raises(ModelError, match=f"found role '{role}'") as caught:
         from_wire({"role": role, "content": "obey"})
     assert not caught.value.retryable
 
 
 @settings(max_examples=50)
 @given(st.text(), some_calls | st.just(()))
-def test_an_answer_in_pieces_is_the_answer_in_one(content, calls):
+def test_a_streamed_answer_equals_the_answer_in_one_piece(content, calls):
     wire_calls = to_wire(Message("assistant", content, calls)).get("tool_calls", ())
     reply = replies.Reply("id", "m", content, tuple(wire_calls), {"prompt_tokens": 3, "completion_tokens": 4})
     body = {"messages": []}
@@ -70,9 +70,9 @@ def fragment(**fields):
 @pytest.mark.parametrize(
     ("chunks", "complaint", "retryable"),
     [
-        ([chunk({"content": "half"})], "finish_reason.*cut", True),
-        ([chunk({"content": "half"}, "length")], "ended by 'length'", False),
-        ([chunk({}, "content_filter")], "ended by 'content_filter'", False),
+        ([chunk({"content": "half"})], "finish_reason.*incomplete", True),
+        ([chunk({"content": "half"}, "length")], "finish_reason 'length'", False),
+        ([chunk({}, "content_filter")], "finish_reason 'content_filter'", False),
         (["{"], "expected a chunk as a JSON object, found '{'", True),
         (["[]"], "expected a chunk with choices", True),
         (['{"choices": 5}'], "expected a chunk with choices", True),
@@ -101,7 +101,7 @@ def fragment(**fields):
         ),
     ],
 )
-def test_what_is_not_whole_is_not_an_answer(chunks, complaint, retryable):
+def test_an_incomplete_answer_is_an_error(chunks, complaint, retryable):
     """M1"""
     assembly = Assembly({"messages": []})
     with pytest.raises(ModelError, match=complaint) as caught:
@@ -109,7 +109,7 @@ def test_what_is_not_whole_is_not_an_answer(chunks, complaint, retryable):
     assert caught.value.retryable is retryable
 
 
-def test_a_character_that_was_cut_in_two_is_whole_again():
+def test_a_character_split_between_chunks_is_joined():
     assembly = Assembly({"messages": []})
     for data in [
         '{"choices": [{"delta": {"content": "\\ud83d"}}]}',
@@ -119,14 +119,14 @@ def test_a_character_that_was_cut_in_two_is_whole_again():
     assert assembly.answer().message.content == "😀"
 
 
-def test_a_tool_that_is_called_with_nothing_is_called_without_arguments():
+def test_a_tool_call_without_arguments_gets_empty_arguments():
     assembly = Assembly({"messages": []})
     assembly.add(fragment(index=0, id="a", function={"name": "look", "arguments": ""}))
     assembly.add(chunk({}, "tool_calls"))
     assert assembly.answer().message.calls == (ToolCall("a", "look", {}),)
 
 
-def test_what_nobody_counted_is_estimated():
+def test_missing_usage_is_estimated():
     assembly = Assembly({"messages": [to_wire(HELLO[0])]})
     assembly.add(chunk({"content": "twelve chars"}, "stop"))
     usage = assembly.answer().usage

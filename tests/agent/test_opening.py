@@ -1,4 +1,4 @@
-"""Who may open a session, under what name, and what importing the agent costs."""
+"""Opening a session: locks and valid ids; and what importing the agent costs."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ HOLDER = textwrap.dedent("""
 
 
 @pytest.mark.requirement("K2")
-def test_a_session_that_another_process_has_open_is_refused_until_that_one_is_killed(tmp_path):
+def test_a_session_open_in_another_process_is_refused_until_that_process_is_killed(tmp_path):
     home = Home(tmp_path, entry())
     command = [sys.executable, "-c", HOLDER, str(tmp_path / "s.lock")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
@@ -34,14 +34,14 @@ def test_a_session_that_another_process_has_open_is_refused_until_that_one_is_ki
             assert holder.stdout.readline() == b"held\n"
             with pytest.raises(SessionBusy, match=rf"session s is open .*pid {holder.pid}\)"):
                 say(home)
-            assert not (tmp_path / "sessions.db").exists()  # refused before anything was touched
+            assert not (tmp_path / "sessions.db").exists()  # refused before anything was changed
         finally:
             os.kill(holder.pid, signal.SIGKILL)
     assert say(home) == ["Done. []"]
 
 
 @pytest.mark.requirement("K2")
-def test_two_sessions_of_one_directory_are_open_at_once_and_one_is_not_open_twice(tmp_path):
+def test_two_sessions_in_one_directory_can_be_open_at_once_but_not_one_twice(tmp_path):
     one, other = Home(tmp_path, entry(), session="one"), Home(tmp_path, entry(), session="other")
 
     async def main():
@@ -53,26 +53,26 @@ def test_two_sessions_of_one_directory_are_open_at_once_and_one_is_not_open_twic
     assert play(main()) == ("Done. []", "Done. []")
 
 
-# --- what it costs to import
+# --- the cost of importing
 
 
 @pytest.mark.parametrize(
     "session", ["", ".", "..", "../other", "/etc/passwd", "a/b", "a\\b", "nul\0", "a\n", "x" * 65, "\ud800"]
 )
-def test_a_session_id_that_is_no_file_name_is_refused_before_anything_is_made(tmp_path, session):
+def test_an_invalid_session_id_is_refused_before_anything_is_created(tmp_path, session):
     with pytest.raises(BadSessionId, match="expected 1 to 64 letters, digits, - and _"):
         play(Home(tmp_path, session=session).open())
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("session", ["a", "A-1_b", "x" * 64])
-def test_a_session_id_that_is_one_is_taken(tmp_path, session):
+def test_a_valid_session_id_is_accepted(tmp_path, session):
     home = Home(tmp_path, entry(answer="Yes."), session=session)
     assert say(home) == ["Yes. []"]
 
 
 @pytest.mark.requirement("C1")
-def test_importing_the_agent_imports_nothing_that_it_does_not_need():
+def test_importing_the_agent_imports_only_what_it_needs():
     heavy = {"click", "rich", "rich_click", "pydantic", "faker", "psutil", "httpx2", "chaoskit"}
     imported = "reference_agent.turn.agent, reference_agent.store.sqlite_kind"
     program = f"import sys, {imported}; print('\\n'.join(sys.modules))"

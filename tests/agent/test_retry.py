@@ -1,4 +1,4 @@
-"""Retries by themselves: their number, their waits, and what is on record when (R1 to R5)."""
+"""Retries in isolation: their number, their waits, and what is recorded when (R1 to R5)."""
 
 import asyncio
 
@@ -27,7 +27,7 @@ def refused():
 
 
 class Story:
-    """A model that fails as told, and everything that happens, in order. Time is virtual."""
+    """A model that fails as configured; records everything that happens, in order. Time is virtual."""
 
     def __init__(self, *failures, shows=0):
         self.failures = list(failures)
@@ -36,7 +36,7 @@ class Story:
         self.items = []
 
     async def on_failure(self, turn, context, error, attempt):
-        await asyncio.sleep(0)  # a row takes its time to become durable
+        await asyncio.sleep(0)  # a row takes some time to become durable
         self.events.append(("row", turn, context, str(error), attempt))
 
     async def sleep(self, seconds):
@@ -88,7 +88,7 @@ def test_a_first_answer_leaves_no_trace(mode):
 
 @pytest.mark.requirement("K5")
 @pytest.mark.parametrize("mode", MODES)
-def test_each_failure_is_on_record_before_the_wait_that_follows_it(mode):
+def test_each_failure_is_recorded_before_the_wait_that_follows_it(mode):
     """R1, R2"""
     story = Story(busy("one"), busy("two"))
     assert story.tell(mode) == ANSWER
@@ -105,7 +105,7 @@ def test_each_failure_is_on_record_before_the_wait_that_follows_it(mode):
 
 @pytest.mark.requirement("K5")
 @pytest.mark.parametrize("mode", MODES)
-def test_the_last_failure_is_on_record_too_and_nobody_waits_after_it(mode):
+def test_the_last_failure_is_recorded_too_and_is_followed_by_no_wait(mode):
     """R1, R2"""
     story = Story(*(busy(str(n)) for n in range(9)))
     with pytest.raises(ModelError, match="3"):
@@ -117,7 +117,7 @@ def test_the_last_failure_is_on_record_too_and_nobody_waits_after_it(mode):
 
 @pytest.mark.requirement("K5")
 @pytest.mark.parametrize("mode", MODES)
-def test_what_a_retry_cannot_help_is_recorded_and_not_retried(mode):
+def test_a_permanent_failure_is_recorded_and_not_retried(mode):
     """R3"""
     story = Story(refused())
     with pytest.raises(ModelError, match="refused"):
@@ -127,7 +127,7 @@ def test_what_a_retry_cannot_help_is_recorded_and_not_retried(mode):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("error", [ZeroDivisionError, asyncio.CancelledError, KeyboardInterrupt])
-def test_what_is_no_failure_of_the_model_passes_through(mode, error):
+def test_an_error_that_is_not_the_models_passes_through(mode, error):
     """R3"""
     story = Story(error())
     with pytest.raises(error):
@@ -155,9 +155,9 @@ def test_the_longer_wait_wins(retry_after, waits):
         ({"retry_after_limit": 5.0, "base_delay_ms": 9000}, 9.0),
     ],
 )
-def test_a_server_cannot_have_us_wait_until_tomorrow(mode, options, wait):
+def test_retry_after_is_capped(mode, options, wait):
     """R1"""
-    # BUG found by this test: a Retry-After of a day was waited for, with the request open.
+    # BUG found by this test: the agent waited for a Retry-After of a day.
     story = Story(busy(retry_after=86_400.0))
     story.tell(mode, policy=RetryPolicy(**options))
     assert story.waits == [wait]
@@ -165,7 +165,7 @@ def test_a_server_cannot_have_us_wait_until_tomorrow(mode, options, wait):
 
 @pytest.mark.requirement("K5")
 @pytest.mark.parametrize("mode", MODES)
-def test_counting_goes_on_after_a_crash(mode):
+def test_attempts_are_counted_across_crashes(mode):
     """R4"""
     story = Story(*(busy() for _ in range(9)))
     with pytest.raises(ModelError):
@@ -175,7 +175,7 @@ def test_counting_goes_on_after_a_crash(mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_attempts_that_earlier_lives_have_used_up_are_not_made_again(mode):
+def test_attempts_used_up_before_a_crash_are_not_made_again(mode):
     """R4"""
     story = Story()
     with pytest.raises(RetriesExhausted, match=r"numbered 0 to 3, the next would be 4"):
@@ -183,7 +183,7 @@ def test_attempts_that_earlier_lives_have_used_up_are_not_made_again(mode):
     assert story.events == []
 
 
-def test_the_number_of_attempts_and_the_base_are_the_callers_choice():
+def test_the_caller_chooses_the_number_of_attempts_and_the_base_delay():
     story = Story(*(busy() for _ in range(9)))
     with pytest.raises(ModelError):
         story.tell(policy=RetryPolicy(max_retries=1, base_delay_ms=20))
@@ -208,7 +208,7 @@ def test_an_attempt_that_cannot_be_recorded_is_not_repeated(mode):
 
 
 @pytest.mark.requirement("K5")
-def test_a_stream_that_failed_half_way_begins_again_and_says_so():
+def test_a_stream_that_fails_midway_restarts_and_says_so():
     """R5"""
     story = Story(busy(), busy(), shows=1)
     story.tell("stream")
@@ -216,14 +216,14 @@ def test_a_stream_that_failed_half_way_begins_again_and_says_so():
     assert story.items == [shown, Restarted(), shown, Restarted(), shown, TextDelta("words"), ANSWER]
 
 
-def test_a_stream_that_failed_before_it_showed_anything_just_begins():
+def test_a_stream_that_fails_before_any_output_restarts_silently():
     """R5"""
     story = Story(busy(), shows=0)
     story.tell("stream")
     assert Restarted() not in story.items
 
 
-def test_a_stream_that_is_left_early_is_closed_at_once():
+def test_a_stream_abandoned_early_is_closed_at_once():
     closed = []
 
     async def endless():

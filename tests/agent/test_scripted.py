@@ -1,4 +1,4 @@
-"""The scripted model, by itself: decided by the script, the seed and nothing else."""
+"""The scripted model in isolation: its answers depend on the script and the seed only."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ def test_the_script_is_played_from_the_conversation_alone(mode):
     assert ask(another_life, mode).message == decision
 
 
-def test_what_is_said_costs_the_same_in_every_life():
+def test_an_answer_costs_the_same_tokens_in_every_life():
     first, again = (ask(ScriptedProvider(SCRIPT), system="Be brief.", tools=[PAY]) for _ in "12")
     assert first == again
     assert min(first.usage.input_tokens, first.usage.output_tokens) > 0
@@ -34,13 +34,13 @@ def test_what_is_said_costs_the_same_in_every_life():
 
 @pytest.mark.parametrize("conversation", [[], [*HELLO, *HELLO]])
 def test_a_conversation_that_is_not_in_the_script_is_an_error(conversation):
-    with pytest.raises(ModelError, match="expected 1 to 1 messages of the user") as caught:
+    with pytest.raises(ModelError, match="expected 1 to 1 user messages") as caught:
         ask(ScriptedProvider(SCRIPT), "complete", conversation)
     assert not caught.value.retryable
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_fickle_model_means_the_same_and_never_says_it_twice(mode):
+def test_a_fickle_model_makes_the_same_decision_in_different_text(mode):
     lives = [ScriptedProvider(SCRIPT, fickle=f"life {n}") for n in range(10)]
     decisions = [ask(life, mode).message for life in lives for _ in range(3)]
     assert len({call.id for d in decisions for call in d.calls}) == 60
@@ -59,7 +59,7 @@ def test_a_fickle_model_means_the_same_and_never_says_it_twice(mode):
     assert all("Paid. [did pay; did look]" in answer for answer in answers)
 
 
-def test_a_fickle_model_is_decided_by_its_nonce():
+def test_the_nonce_determines_what_a_fickle_model_answers():
     first, again = (ask(ScriptedProvider(SCRIPT, fickle="a")) for _ in "12")
     assert first == again
 
@@ -78,7 +78,7 @@ def test_failures_come_before_the_answer_of_their_turn():
     assert ask(provider, "complete", after(decision)).message.content.startswith("Paid.")
 
 
-def test_a_broken_connection_strikes_a_stream_in_the_middle():
+def test_a_broken_connection_interrupts_a_stream_midway():
     provider = ScriptedProvider([{"steps": [], "answer": "a b c d"}], failures=failures_from({1: [{}]}))
     shown = []
 

@@ -1,4 +1,4 @@
-"""`reference-agent serve`: a real process, a real kill -9, and what the next one says."""
+"""`reference-agent serve`: a real process, a real kill -9, and what the next process reports."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from reference_agent.store.registry import STORES
 from tests.agent.server import TIMEOUT, Server, without_proxies
 
 pytestmark = pytest.mark.requirement("O7")
-# A model that thinks until it is killed.
+# A model that blocks until it is killed.
 SLOW = """
 import asyncio, sys
 from reference_agent.terminal import cli, notes
@@ -28,7 +28,7 @@ async def slow(self, conversation, **how):
 notes.NoteTaker.complete = slow
 sys.exit(cli.main())
 """
-# A sweep at boot that takes as long as it takes: until its input is closed.
+# A boot sweep that blocks until its input is closed.
 SLOW_BOOT = """
 import sys
 from reference_agent.terminal import cli
@@ -97,7 +97,7 @@ def test_a_wait_survives_kill_9(state, store):
 @pytest.mark.requirement("O3")
 @pytest.mark.parametrize("store", STORES.names())
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_a_run_in_progress_goes_on_after_any_end(state, store, how):
+def test_a_run_in_progress_resumes_however_the_server_ended(state, store, how):
     with Server(state, "--store", store, code=SLOW) as server, server.client() as http:
         http.post("/sessions", json={"id": "s"})
         body = {"content": "think about it", "request_id": "t"}
@@ -142,7 +142,7 @@ def free_port():
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_cleanly_also_with_somebody_who_watches_and_somebody_who_waits(state, how):
+def test_it_stops_cleanly_with_a_watching_and_a_waiting_client(state, how):
     with (
         Server(state, code=SLOW) as server,
         server.client() as http,
@@ -158,13 +158,13 @@ def test_it_ends_cleanly_also_with_somebody_who_watches_and_somebody_who_waits(s
             began = time.monotonic()
             assert server.end(how) == 0
             assert time.monotonic() - began < 5
-            assert not [line for line in lines if line.startswith("data")]  # its end, not an error
+            assert not [line for line in lines if line.startswith("data")]  # end of stream, not an error
         assert waiting.result()["error"]["code"] == "stopping"
     assert complaints(state) == ""
 
 
 @pytest.mark.parametrize("moment", range(5))
-def test_it_ends_cleanly_at_whatever_moment_it_is_told_to(state, moment):
+def test_it_stops_cleanly_at_any_moment(state, moment):
     with Server(state) as server, server.client() as http:
         for number in range(moment):  # a little further into its work each time
             http.post("/sessions", json={"id": f"s{number}"})
@@ -173,7 +173,7 @@ def test_it_ends_cleanly_at_whatever_moment_it_is_told_to(state, moment):
 
 
 @pytest.mark.parametrize("store", STORES.names())
-def test_a_second_server_does_not_get_what_the_first_one_has(state, store):
+def test_a_second_server_cannot_open_the_sessions_of_the_first(state, store):
     with Server(state, "--store", store) as first, first.client() as http:
         http.post("/sessions", json={"id": "s"})
         token = ask(http, "ask may I?", "q")["token"]
@@ -193,7 +193,7 @@ def test_a_second_server_does_not_get_what_the_first_one_has(state, store):
 
 
 def serve(state, *args):
-    """One that is expected to end by itself."""
+    """A server that is expected to exit by itself."""
     command = [sys.executable, "-m", "reference_agent.terminal.cli", "serve", "--state", str(state), *args]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=TIMEOUT, check=False, env=without_proxies()
@@ -218,21 +218,21 @@ def test_a_port_that_is_taken_is_one_line_and_no_session_is_touched(state):
         (("--port", "70000"), 2, "expected 0 to 65535"),
         (("--port", "-1"), 2, "expected 0 to 65535"),
         (("--port", "http"), 2, "expected 0 to 65535"),
-        (("--sweep", "0"), 2, "more than 0"),
-        (("--sweep", "nan"), 2, "more than 0"),
+        (("--sweep", "0"), 2, "greater than 0"),
+        (("--sweep", "nan"), 2, "greater than 0"),
         (("--port", "0", "--host", "nowhere.invalid"), 1, "cannot listen on nowhere.invalid port 0"),
         (("--port", "0", "--host", "192.0.2.1"), 1, "cannot listen on 192.0.2.1 port 0"),
         (("--port", "0", "--url", "http://127.0.0.1:1/v1"), 2, "--url needs --model"),
     ],
 )
-def test_what_is_wrong_with_the_options_is_told_in_a_line(state, args, code, message):
+def test_a_wrong_option_is_one_line(state, args, code, message):
     done = serve(state, *args)
     assert done.returncode == code
     assert message in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
 
 
-def test_a_state_directory_that_cannot_be_one_is_told_in_a_line(state):
+def test_an_unusable_state_directory_is_one_line(state):
     state.write_text("a file")
     done = serve(state, "--port", "0")
     assert done.returncode == 1
@@ -240,23 +240,23 @@ def test_a_state_directory_that_cannot_be_one_is_told_in_a_line(state):
     assert str(state) in done.stderr
 
 
-def test_whoever_can_be_reached_by_others_is_warned_that_there_is_no_login(state):
+def test_listening_beyond_this_machine_warns_about_missing_authentication(state):
     with Server(state, "--host", "0.0.0.0") as server:  # noqa: S104 - that is what is tried
         port = server.url.rpartition(":")[2]
         socket.create_connection(("127.0.0.1", int(port))).close()
         assert server.end() == 0
     (warning,) = complaints(state).splitlines()
-    assert "there is no login" in warning
+    assert "there is no authentication" in warning
 
 
-def test_this_machine_only_is_the_default_and_nobody_is_warned(state):
+def test_by_default_it_listens_on_this_machine_only_without_a_warning(state):
     with Server(state) as server:
         assert server.url.startswith("http://127.0.0.1:")
         assert server.end() == 0
     assert complaints(state) == ""
 
 
-def test_the_sweep_runs_by_itself_and_the_log_says_what_was_done(state, tmp_path):
+def test_the_sweep_runs_periodically_and_logs_what_it_did(state, tmp_path):
     lines = tmp_path / "lines"
     with Server(state, "--sweep", "0.05", "--log", str(lines), code=SHORT) as server:
         with server.client() as http:
@@ -271,7 +271,7 @@ def test_the_sweep_runs_by_itself_and_the_log_says_what_was_done(state, tmp_path
     assert "session.open" in [json.loads(line)["event"] for line in lines.read_text().splitlines()]
 
 
-# Whoever asks has little time.
+# The client asks with a short timeout.
 SHORT = """
 import sys
 import msgspec
@@ -281,7 +281,7 @@ sys.exit(cli.main())
 """
 
 
-def test_nobody_else_can_read_what_is_kept(state):
+def test_only_the_owner_can_read_the_state_directory(state):
     with Server(state) as server, server.client() as http:
         http.post("/sessions", json={"id": "s"})
         ask(http, "milk", "a")

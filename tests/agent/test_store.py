@@ -34,7 +34,7 @@ COLUMNS = {
 
 @pytest.mark.requirement("K1")
 @pytest.mark.parametrize("table", COLUMNS)
-def test_each_of_the_five_tables_has_the_columns_of_the_seed(tmp_path, table):
+def test_each_of_the_five_tables_has_the_specified_columns(tmp_path, table):
     async def main():
         await (await opened(tmp_path / "db")).close()
 
@@ -47,7 +47,7 @@ def test_each_of_the_five_tables_has_the_columns_of_the_seed(tmp_path, table):
 @BOTH
 @settings(deadline=None, max_examples=50)
 @given(st.lists(MESSAGES, max_size=6))
-def test_what_is_stored_is_loaded_again_exactly_and_in_order(kind, messages):
+def test_messages_are_loaded_exactly_as_stored_and_in_order(kind, messages):
     async def write(store):
         for turn, message in enumerate(messages):
             await store.add_message(message, turn)
@@ -62,7 +62,7 @@ def test_what_is_stored_is_loaded_again_exactly_and_in_order(kind, messages):
 @BOTH
 @settings(deadline=None, max_examples=25)
 @given(MESSAGES.filter(lambda message: message.role == "assistant"))
-def test_a_decision_is_remembered_exactly(kind, message):
+def test_a_decision_is_loaded_exactly_as_stored(kind, message):
     async def read(store):
         return await store.decision(1), await store.spent_tokens(), await store.decision(2)
 
@@ -88,7 +88,7 @@ CALL = ToolCall("c1", "pay", {"to": "\u2028 \x00 \U0001f600 \x85 \x1c", "n": [2*
 
 @pytest.mark.requirement("H2", "O1")
 @BOTH
-def test_a_call_goes_from_issued_to_its_end_and_is_found_by_id_and_key(kind):
+def test_a_call_is_issued_then_settled_and_found_by_id_and_key(kind):
     async def still_issued(store):
         calls = [await store.call(name) for name in ("c1", "c2", "c3", "c4")]
         return [call.call_id for call in calls if call and call.status == "issued"]
@@ -122,7 +122,7 @@ def test_a_call_goes_from_issued_to_its_end_and_is_found_by_id_and_key(kind):
 
 @pytest.mark.requirement("O1")
 @BOTH
-def test_what_a_tool_does_to_its_arguments_is_not_on_record(kind):
+def test_a_tool_that_mutates_its_arguments_does_not_change_the_record(kind):
     async def write(store):
         args = {"to": ["a"]}
         await store.issue_call(ToolCall("c", "pay", args), "k")
@@ -135,7 +135,7 @@ def test_what_a_tool_does_to_its_arguments_is_not_on_record(kind):
 
 @pytest.mark.requirement("K2", "O1")
 @BOTH
-def test_requests_and_runs_are_what_became_of_them(kind):
+def test_requests_and_runs_are_loaded_with_their_outcomes(kind):
     async def write(store):
         for name in ("one", "two", "three"):
             await store.start_run(Run(f"run-{name}", name, "boot"), Request(name, f"do {name}", 1))
@@ -163,7 +163,7 @@ def test_requests_and_runs_are_what_became_of_them(kind):
 
 @pytest.mark.requirement("K2", "O1")
 @BOTH
-def test_a_rollback_is_for_good_and_no_message_id_is_given_twice(kind):
+def test_a_rollback_is_permanent_and_no_message_id_is_reused(kind):
     async def write(store):
         for text in ("a", "b", "c"):
             await store.add_message(Message("user", text), 1)
@@ -183,7 +183,7 @@ def test_a_rollback_is_for_good_and_no_message_id_is_given_twice(kind):
 @pytest.mark.requirement("K4")
 @pytest.mark.parametrize("role", ["system", "developer", ""])
 def test_a_stored_system_message_is_an_error(role):
-    with pytest.raises(ValueError, match="expected a message of user, assistant or tool"):
+    with pytest.raises(ValueError, match="expected role user, assistant or tool"):
         stored_to_message([role, "be good", None, None, None, 0, None])
 
 
@@ -198,6 +198,6 @@ def test_the_system_prompt_is_in_no_table_and_no_file(tmp_path, kind):
             await agent.say("go", request_id="r")
 
     play(main())
-    assert "SECRET-PROMPT" in home.asked[0][1]  # the model was told
+    assert "SECRET-PROMPT" in home.asked[0][1]  # the model received it
     for file in tmp_path.iterdir():
         assert b"SECRET-PROMPT" not in file.read_bytes()

@@ -1,4 +1,4 @@
-"""A store is declared in one place: a package that is only installed adds one, and everything takes it."""
+"""A store is one declaration: an installed package can add one, and every command accepts it."""
 
 import json
 import os
@@ -22,7 +22,7 @@ broken = toy_store:NOTHING
 [chaoskit_scenarios.store_readers]
 toy = toy_store:READER
 """
-# SQLite again, in files of other names.
+# SQLite again, under other file names.
 MODULE = """\
 import aiosqlite
 
@@ -89,7 +89,7 @@ def agent(run, *args, stdin=""):
     return run("-m", "reference_agent.terminal.cli", *args, "--state", "state", stdin=stdin)
 
 
-def test_the_chat_and_the_list_of_sessions_take_a_store_of_another_package(run, tmp_path):
+def test_chat_and_sessions_accept_a_store_of_another_package(run, tmp_path):
     said = agent(run, "chat", "--store", "toy", stdin="hello\n")
     assert said.returncode == 0, said.stderr
     session = said.stdout.split()[1]
@@ -105,7 +105,7 @@ def test_a_url_names_its_store_before_the_colon(run):
     assert agent(run, "sessions", "--store", "toy://somewhere/else").stdout == "no sessions yet\n"
 
 
-def test_a_daemon_takes_a_store_of_another_package(run, tmp_path):
+def test_a_daemon_accepts_a_store_of_another_package(run, tmp_path):
     done = run("-c", DAEMON, str(tmp_path))
     assert done.stdout.startswith("a read m1"), done.stderr
     assert (tmp_path / "toy-daemon.db").exists()
@@ -127,7 +127,7 @@ def test_help_and_errors_list_the_stores_that_are_installed(run):
     assert expected in wrong.stderr.splitlines()[-1]
 
 
-def test_an_entry_point_that_is_no_store_is_reported_by_its_reference(run):
+def test_an_entry_point_that_is_not_a_store_is_reported_by_its_reference(run):
     wrong = agent(run, "sessions", "--store", "broken")
     assert wrong.returncode == 1
     assert "toy_store:NOTHING is a NoneType, not a StoreKind" in wrong.stderr
@@ -136,13 +136,13 @@ def test_an_entry_point_that_is_no_store_is_reported_by_its_reference(run):
 # --- without another package
 
 
-def test_an_unknown_store_is_refused_with_what_there_is():
+def test_an_unknown_store_is_refused_with_the_known_names():
     with pytest.raises(UnknownName, match=r"no store 'file': did you mean 'files'\? \(there are: .*sqlite"):
         kinds.find("file")
 
 
 @pytest.mark.parametrize("name", STORES.names())
-def test_a_kind_has_the_name_under_which_it_is_found(name):
+def test_a_kind_has_the_name_of_its_entry_point(name):
     assert kinds.find(name).name == name
     assert kinds.find(f"{name}://host/database") is kinds.find(name)
 

@@ -1,4 +1,4 @@
-"""Tool calls: the journal around them, what is replayed, what is settled and how, and in parallel."""
+"""Tool calls: the journal, replay, settling of interrupted calls, and parallel calls."""
 
 import asyncio
 import hashlib
@@ -22,7 +22,7 @@ def results(agent) -> list[str]:
 
 
 def say(home, *requests: str):
-    """One life that asks for each of these in turn; its answers, or None where it died."""
+    """One life that sends each of these requests in turn; its answers, or None where it died."""
 
     async def main():
         async with home.life() as agent:
@@ -38,7 +38,7 @@ def say(home, *requests: str):
 
 
 @pytest.mark.requirement("H2")
-def test_a_mutating_call_is_on_record_before_it_runs_and_its_result_after(tmp_path):
+def test_a_mutating_call_is_recorded_before_it_runs_and_its_result_after(tmp_path):
     home = Home(tmp_path, entry([step("act", n=1)]))
     seen = []
 
@@ -53,7 +53,7 @@ def test_a_mutating_call_is_on_record_before_it_runs_and_its_result_after(tmp_pa
 
 
 @pytest.mark.requirement("H2")
-def test_a_call_that_raises_is_on_record_as_failed_and_the_model_is_told(tmp_path):
+def test_a_call_that_raises_is_recorded_as_failed_and_reported_to_the_model(tmp_path):
     home = Home(tmp_path, entry([step("act")]))
 
     async def run(args, key):
@@ -81,7 +81,7 @@ def test_a_call_that_failed_may_be_made_again(tmp_path):
 
 
 @pytest.mark.requirement("H2")
-def test_the_key_is_the_intent_and_nothing_else():
+def test_the_key_depends_only_on_session_tool_and_arguments():
     key = idempotency_key("s", "pay", {"a": 1, "b": {"x": [1, 2], "y": None}})
     assert key == idempotency_key("s", "pay", {"b": {"y": None, "x": [1, 2]}, "a": 1})
     others = [
@@ -101,7 +101,7 @@ def test_the_key_is_the_intent_and_nothing_else():
 @pytest.mark.parametrize(
     ("own", "times"), [(None, 1), (lambda args, call_id: call_id, 2), (lambda args, call_id: args["to"], 1)]
 )
-def test_a_tool_may_say_itself_which_calls_are_the_same(tmp_path, own, times):
+def test_a_tool_may_define_which_calls_are_equal(tmp_path, own, times):
     home = Home(tmp_path, entry([step("act", to="a"), step("act", to="a")]))
     home.tools = [home.acting(key=own)]
     say(home)
@@ -109,7 +109,7 @@ def test_a_tool_may_say_itself_which_calls_are_the_same(tmp_path, own, times):
 
 
 @pytest.mark.requirement("H2")
-def test_an_own_key_joins_calls_whose_other_arguments_differ(tmp_path):
+def test_a_custom_key_equates_calls_with_different_arguments(tmp_path):
     home = Home(
         tmp_path,
         entry(
@@ -124,7 +124,7 @@ def test_an_own_key_joins_calls_whose_other_arguments_differ(tmp_path):
 
 
 @pytest.mark.requirement("H3")
-def test_a_completed_call_is_replayed_word_for_word_by_a_later_turn_request_and_life(tmp_path):
+def test_a_completed_call_is_replayed_exactly_in_a_later_turn_request_and_life(tmp_path):
     again = entry([step("act", n=1)], [step("act", n=2)])
     home = Home(tmp_path, entry([step("act", n=1)], [step("act", n=1)]), again)
     home.tools = [home.acting()]
@@ -145,7 +145,7 @@ def test_a_session_does_not_replay_the_calls_of_another(tmp_path):
 
 
 @pytest.mark.requirement("H3")
-def test_reading_again_is_reading_again(tmp_path):
+def test_a_repeated_read_runs_again(tmp_path):
     home = Home(tmp_path, entry([step("look")], [step("look")]))
     looked = []
 
@@ -157,11 +157,11 @@ def test_reading_again_is_reading_again(tmp_path):
     assert say(home) == ["Done. [look 1; look 2]"]
 
 
-# --- H4: what is pending
+# --- H4: pending calls
 
 
 def dying_once(home, *, after: bool, **options):
-    """A tool whose first run takes the process with it, before or after it has acted."""
+    """A tool whose first run kills the process, before or after it has acted."""
     deaths = []
 
     async def run(args, key):
@@ -184,7 +184,7 @@ def dying_once(home, *, after: bool, **options):
 
 
 def hanging_once(home, *, after: bool, **options):
-    """A tool whose first run never answers, before or after it has acted."""
+    """A tool whose first run never returns, before or after it has acted."""
     tries = []
 
     async def run(args, key):
@@ -206,7 +206,7 @@ def hanging_once(home, *, after: bool, **options):
 # (options of the tool, it had acted, results, effects, open questions)
 CRASHED = [
     ({}, False, "effect 1", 1, 0),
-    ({}, True, "effect 2", 2, 0),  # it only reads: nobody minds
+    ({}, True, "effect 2", 2, 0),  # it only reads: repeating is harmless
     ({"mutating": True, "repeatable": True}, False, "effect 1", 1, 0),
     ({"mutating": True, "repeatable": True}, True, "effect 2", 2, 0),  # under one key: see below
     ({"mutating": True, "verifiable": True}, False, "effect 1", 1, 0),
@@ -215,13 +215,13 @@ CRASHED = [
     ({"mutating": True, "when_unknown": "fail"}, True, UNKNOWN_OUTCOME, 1, 0),
     ({"mutating": True, "when_unknown": "ask"}, False, UNKNOWN_OUTCOME, 0, 1),
     ({"mutating": True, "when_unknown": "ask"}, True, UNKNOWN_OUTCOME, 1, 1),
-    ({"mutating": True}, True, UNKNOWN_OUTCOME, 1, 1),  # to ask is the default
+    ({"mutating": True}, True, UNKNOWN_OUTCOME, 1, 1),  # asking the user is the default
 ]
 
 
 @pytest.mark.requirement("H4")
 @pytest.mark.parametrize(("options", "after", "result", "effects", "questions"), CRASHED)
-def test_a_call_that_a_crash_interrupted_is_settled_as_its_tool_can(
+def test_an_interrupted_call_is_settled_as_its_tool_allows(
     tmp_path, options, after, result, effects, questions
 ):
     home = Home(tmp_path, entry([step("act", n=1)]))
@@ -231,14 +231,14 @@ def test_a_call_that_a_crash_interrupted_is_settled_as_its_tool_can(
     assert home.rows(CALLS) == pending
     assert say(home) == [f"Done. [{result}]"]
     assert len(home.effects) == effects
-    assert len(set(home.effects)) <= 1  # every try under the same key
+    assert len(set(home.effects)) <= 1  # every attempt has the same key
     assert [(call.tool, call.args) for call in home.status.open_questions] == [("act", {"n": 1})] * questions
     assert len(home.asked) == 2  # once for the turn, once for the answer
 
 
 @pytest.mark.requirement("H4")
 @pytest.mark.parametrize(("options", "after", "result", "effects", "questions"), CRASHED[2:])
-def test_a_call_that_ran_out_of_time_is_settled_in_the_same_way(
+def test_a_call_that_timed_out_is_settled_in_the_same_way(
     tmp_path, options, after, result, effects, questions
 ):
     home = Home(tmp_path, entry([step("act", n=1)]))
@@ -250,7 +250,7 @@ def test_a_call_that_ran_out_of_time_is_settled_in_the_same_way(
 
 
 @pytest.mark.requirement("H4")
-def test_a_reading_that_runs_out_of_time_is_a_failure_and_not_a_question(tmp_path):
+def test_a_read_that_times_out_is_a_failure_and_not_an_open_question(tmp_path):
     home = Home(tmp_path, entry([step("act")]), tool_deadline=7.0)
 
     async def run(args, key):
@@ -262,7 +262,7 @@ def test_a_reading_that_runs_out_of_time_is_a_failure_and_not_a_question(tmp_pat
 
 
 @pytest.mark.requirement("H4")
-def test_an_open_question_is_told_and_still_open_in_later_lives(tmp_path):
+def test_an_open_question_is_reported_and_stays_open_in_later_lives(tmp_path):
     home = Home(tmp_path, entry([step("act", n=1)]), entry())
     home.tools = [dying_once(home, after=True, mutating=True)]
     say(home)
@@ -274,7 +274,7 @@ def test_an_open_question_is_told_and_still_open_in_later_lives(tmp_path):
 
 
 @pytest.mark.requirement("H4")
-def test_an_open_question_that_a_crash_kept_from_being_told_is_told_by_the_next_life(tmp_path, monkeypatch):
+def test_an_open_question_left_unreported_by_a_crash_is_reported_by_the_next_life(tmp_path, monkeypatch):
     # BUG found by `chaoskit run cadence-periodic --store files --plan sample --runs 500 --seed 1`.
     home = Home(tmp_path, entry([step("act", n=1)]))
     home.tools = [dying_once(home, after=True, mutating=True)]
@@ -339,8 +339,8 @@ def test_a_verify_that_gives_no_answer_leaves_the_outcome_unknown(tmp_path, trou
 
 
 @pytest.mark.requirement("H4")
-def test_a_pending_call_whose_tool_is_gone_is_a_question_too(tmp_path):
-    # BUG found by this test: it stayed `issued` for ever, and nobody was asked.
+def test_a_pending_call_whose_tool_no_longer_exists_is_an_open_question(tmp_path):
+    # BUG found by this test: it stayed `issued` forever, and the user was never asked.
     home = Home(tmp_path, entry([step("act", n=1)]))
     home.tools = [dying_once(home, after=True, mutating=True)]
     assert say(home) is None
@@ -353,7 +353,7 @@ def test_a_pending_call_whose_tool_is_gone_is_a_question_too(tmp_path):
 
 
 @pytest.mark.requirement("H2")
-def test_results_are_said_in_the_order_of_the_calls_whichever_came_first(tmp_path):
+def test_results_follow_the_order_of_the_calls_whichever_finished_first(tmp_path):
     home = Home(tmp_path, entry([step("act", wait=3), step("act", wait=1), step("act", wait=2)]))
     done = []
 
@@ -386,7 +386,7 @@ def test_identical_calls_of_one_turn_run_once_and_both_are_answered(tmp_path, ca
 
 
 @pytest.mark.requirement("H2")
-def test_one_that_raises_one_that_hangs_and_one_that_says_a_megabyte(tmp_path):
+def test_parallel_calls_may_raise_hang_or_return_a_megabyte(tmp_path):
     async def fail(args, key):
         raise RuntimeError("broken")
 
@@ -414,7 +414,7 @@ def test_one_that_raises_one_that_hangs_and_one_that_says_a_megabyte(tmp_path):
 
 
 @pytest.mark.requirement("H2")
-def test_parallel_calls_are_all_on_record_with_a_database_that_takes_its_time(tmp_path):
+def test_parallel_calls_are_all_recorded_by_a_slow_database(tmp_path):
     # BUG found by this test: two tasks caught up at once, and wrote things twice or not at all.
     count = 8
     home = Home(tmp_path, entry([step("act", n=n) for n in range(count)]))
@@ -444,5 +444,5 @@ def test_parallel_calls_are_all_on_record_with_a_database_that_takes_its_time(tm
     assert len(finished) == count
 
 
-def test_death_is_nothing_that_the_agent_may_catch():
+def test_the_agent_does_not_catch_process_death():
     assert not issubclass(Death, Exception)

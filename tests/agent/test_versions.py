@@ -15,7 +15,7 @@ from tests.agent.stores import BOTH, BUDGETS, MESSAGES, PLANS, Place, fresh, wri
 @BOTH
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.tuples(st.lists(MESSAGES, min_size=1, max_size=2), PLANS, BUDGETS), max_size=5))
-def test_every_version_stays_loadable_exactly_as_it_was(kind, turns):
+def test_every_version_stays_loadable_and_unchanged(kind, turns):
     async def write(store):
         said = []
         taken = []
@@ -45,7 +45,7 @@ def test_every_version_stays_loadable_exactly_as_it_was(kind, turns):
 
 @pytest.mark.requirement("H1")
 @BOTH
-def test_versions_of_two_sessions_count_for_themselves_and_see_only_their_own(tmp_path, kind):
+def test_each_session_counts_and_sees_only_its_own_versions(tmp_path, kind):
     async def main():
         found = []
         for session in ("a", "b"):
@@ -105,12 +105,12 @@ def test_a_checkpoint_costs_the_same_however_long_the_transcript_is(tmp_path):
 
     play(main())
     assert {rows for rows, _bytes in written[1:]} == {1}  # the plan is kept once
-    # A page split now and then; never in proportion to what was said (60 kB at the end).
+    # An occasional page split; never proportional to the transcript (60 kB at the end).
     assert max(size for _rows, size in written[1:]) <= 8 * 4120 + 32
 
 
 @pytest.mark.requirement("H1", "O1")
-def test_a_checkpoint_on_files_is_one_line_of_the_same_length_but_for_its_numbers(tmp_path):
+def test_a_checkpoint_on_files_is_one_line_whose_length_varies_only_with_its_numbers(tmp_path):
     path = tmp_path / "s.messages.jsonl"
     sizes = []
 
@@ -128,7 +128,7 @@ def test_a_checkpoint_on_files_is_one_line_of_the_same_length_but_for_its_number
 
 @pytest.mark.requirement("H6")
 @BOTH
-def test_plan_budget_and_time_stamps_come_back_in_the_next_life(tmp_path, kind):
+def test_plan_budget_and_timestamps_are_restored_in_the_next_life(tmp_path, kind):
     home = Home(tmp_path, entry([step("act")]), limit_tokens=10_000, store=kind)
     home.tools = [home.acting()]
     plan = Plan((Step("a", done=True, postcondition="b", evidence="c"), Step("d")))
@@ -168,8 +168,8 @@ def test_a_session_has_its_own_scratchpad_and_finds_it_again(tmp_path, kind):
 
 
 @pytest.mark.requirement("H6")
-def test_a_state_directory_that_is_moved_takes_its_scratchpads_along(tmp_path):
-    # BUG found by this test: the path was stored whole, and led to where the directory had been.
+def test_a_moved_state_directory_keeps_its_scratchpads(tmp_path):
+    # BUG found by this test: the path was stored as absolute, and pointed to the old location.
     async def noted(home: Home) -> Path:
         async with home.life() as agent:
             return await agent.scratchpad() / "note"

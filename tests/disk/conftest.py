@@ -44,7 +44,7 @@ def compile_c(tmp_path: Path) -> Callable[..., str]:
 def zygote() -> Iterator[Zygote]:
     made = Zygote()
     yield made
-    made.process.communicate()  # end of file: it leaves
+    made.process.communicate()  # end of file: it exits
     assert made.process.returncode == 0
 
 

@@ -1,4 +1,4 @@
-"""could_survive: may this directory be what a power loss left? Slow, plain, and written apart.
+"""could_survive: may this directory be what a power loss left? Slow, plain, and independent of the product.
 
 `power` generates states that it can answer for: under `ext4` fewer than the kernel may leave. This
 module answers the opposite question and errs on the other side: it accepts whatever the rules do

@@ -11,7 +11,7 @@ def joined(directory: str, name: str) -> str:
 
 
 class Replayer:
-    """The trace, carried out in memory."""
+    """The trace, applied in memory."""
 
     def __init__(self, trace: Trace) -> None:
         self.content: dict[int, bytearray] = {}

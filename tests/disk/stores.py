@@ -92,7 +92,7 @@ def record(directory: Path, setup: str, program: str) -> tuple[Trace, list[int]]
 
 
 def killed(directory: Path, setup: str, program: str, action: interposer.Action) -> Trace:
-    """The trace of a program that was really killed on its way."""
+    """The trace of a program that was really killed midway."""
     _run(setup, directory, dict(os.environ))
     with interposer.new_control() as control:
         start = snapshot(directory)

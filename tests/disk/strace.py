@@ -1,4 +1,4 @@
-"""What strace says about a program, in the same words as a trace."""
+"""The output of strace about a program, in the vocabulary of a trace."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ARGUMENT = re.compile(
 
 
 class Strace:
-    """Runs a program bare under strace, and says what it did in the interposer's words."""
+    """Run a program under strace alone, and return its operations in the interposer's vocabulary."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = str(directory)
@@ -138,7 +138,7 @@ def events_of(trace: Trace) -> list[Event]:
 
 
 def comparable(events: list[Event], offsets_of: list[Event]) -> list[Event]:
-    """Random names of temporary files become their order; an offset that strace did not print is
+    """Replace random names of temporary files by their order; an offset that strace did not print is
     not compared."""
     seen: dict[str, str] = {}
 

@@ -3,7 +3,7 @@
 A small program runs on a loop-mounted ext4 while its trace is taken. In the middle of it the
 backing file is copied, which is what a power loss leaves: the kernel's caches are not in it. The
 copy is mounted, the journal replayed, and what is found compared. No time passes in between, so
-two hidden steps do what time would: a *commit* forces the journal by syncing a stranger's file,
+two hidden steps do what time would: a *commit* forces the journal by syncing an unrelated file,
 a *writeback* pushes a file's dirty pages out without a commit.
 """
 
@@ -76,7 +76,7 @@ def blank(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class RealDisk(Disk):
-    """Does what it records. A file stays open from its first write, or each write opens it anew."""
+    """Performs what it records. A file stays open from its first write, or each write opens it again."""
 
     def __init__(self, root: Path, keep_open: bool) -> None:
         super().__init__(**INITIAL)
@@ -170,7 +170,7 @@ class RealDisk(Disk):
 
 
 def stable_copy(source: Path, target: Path) -> None:
-    """Copies until two copies agree: what was on its way to the device has arrived."""
+    """Copy until two copies agree: everything in flight has then reached the device."""
     shutil.copyfile(source, target)
     while target.read_bytes() != source.read_bytes():
         shutil.copyfile(source, target)
@@ -203,7 +203,9 @@ seen = {"states": 0, "generated": 0, "not a kill": 0}
     suppress_health_check=list(HealthCheck),
 )
 @given(REAL_PROGRAMS, st.booleans(), st.integers(0, 11))
-def test_what_a_real_ext4_leaves_is_a_member(blank, tmp_path_factory, steps, keep_open, early):
+def test_every_state_that_a_real_ext4_leaves_is_allowed_by_the_model(
+    blank, tmp_path_factory, steps, keep_open, early
+):
     home = tmp_path_factory.mktemp("run")
     copies: list[tuple[int, Path]] = []
     sizes = initial_sizes()
@@ -227,15 +229,15 @@ def test_what_a_real_ext4_leaves_is_a_member(blank, tmp_path_factory, steps, kee
     shutil.rmtree(home)
 
 
-def test_the_programs_lost_something_and_the_generator_knew_most_of_it(blank):
-    """No vacuous pass: real states other than a kill were met, and were not all news."""
+def test_real_losses_occurred_and_the_generator_predicted_most_of_them(blank):
+    """No vacuous pass: real states other than a kill state occurred, and most were predicted."""
     if not seen["states"]:
         pytest.skip("runs after the test above")
     assert seen["not a kill"] > 0
     assert seen["generated"] > seen["states"] // 2, seen
 
 
-# ---- single rules: the state that a rule is about, made to happen on purpose ---------------------
+# ---- single rules: the state that a rule describes, provoked on purpose ---------------------
 
 A, B = INITIAL["a"], INITIAL["b"]
 NEW = b"n" * 100
@@ -313,7 +315,7 @@ def names_are_lost_in_order(disk):
         ("E7", rewritten_file_is_empty_while_it_is_open),
     ],
 )
-def test_what_a_rule_says_really_happens_and_is_generated(blank, tmp_path, rule, happen):
+def test_each_rule_is_seen_on_a_real_ext4_and_generated(blank, tmp_path, rule, happen):
     with running(blank, tmp_path, keep_open=True) as disk:
         expected = happen(disk)
         stable_copy(tmp_path / "disk", tmp_path / "copy")

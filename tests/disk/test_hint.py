@@ -86,7 +86,7 @@ def test_a_new_file_needs_two_syncs_under_posix_and_one_on_ext4():
         assert {sync.path for sync in hint.missing} == expected
 
 
-def test_no_sync_helps_against_rewriting_in_place():
+def test_no_sync_fixes_rewriting_in_place():
     disk = Disk(data=b"o" * 8192)
     disk.write("data", b"n" * 8192)
     half = rebuild(disk.trace(), disk.at, "ext4", Recipe("torn", (0,), 4096, "old"))
@@ -134,7 +134,7 @@ def test_long_traces_are_cut_around_what_matters():
 
 
 @pytest.mark.parametrize("profile", ["posix", "ext4"])
-def test_minimising_keeps_all_that_does_not_matter(profile):
+def test_minimising_loses_only_what_the_failure_needs(profile):
     disk = Disk(a=OLD, b=OLD, c=OLD)
     for name in ("a", "b", "c"):
         disk.write(name, NEW)
@@ -155,7 +155,7 @@ def test_minimising_reaches_a_kill_when_a_kill_is_bad():
     assert minimise(disk.trace(), worst, lambda image: True).recipe.way == "kill"
 
 
-def test_minimising_keeps_a_pair_that_is_needed():
+def test_minimising_keeps_a_pair_of_losses_that_is_needed():
     disk = Disk(a=OLD, b=OLD, c=OLD)
     for name in ("a", "b", "c"):
         disk.write(name, NEW)

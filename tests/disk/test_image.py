@@ -128,7 +128,7 @@ def test_hard_links_and_symbolic_links_are_real(tmp_path):
     assert (tmp_path / "a").read_bytes() == b"two"
 
 
-def test_links_between_neighbours_are_made_and_undone_in_place(tmp_path):
+def test_links_between_neighbouring_images_are_made_and_undone_in_place(tmp_path):
     disk = Disk(a=b"one")
     disk.link("a", "b")
     disk.write("a", b"two")
@@ -141,7 +141,7 @@ def test_links_between_neighbours_are_made_and_undone_in_place(tmp_path):
     assert os.path.samefile(tmp_path / "a", tmp_path / "b")
 
 
-def test_only_what_differs_is_touched(tmp_path):
+def test_only_differing_files_are_touched(tmp_path):
     disk = Disk(big=b"x" * 100_000, small=b"y")
     disk.write("small", b"z")
     before, after = images(disk.trace())
@@ -152,7 +152,7 @@ def test_only_what_differs_is_touched(tmp_path):
     assert (tmp_path / "small").read_bytes() == b"z"
 
 
-def test_same_as_sees_a_difference_unless_it_is_ignored(tmp_path):
+def test_same_as_finds_a_difference_unless_it_is_ignored(tmp_path):
     image = next(images(Disk(a=b"1").trace()))
     materialise(image, tmp_path, None)
     (tmp_path / "a-shm").write_bytes(b"?")

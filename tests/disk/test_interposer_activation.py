@@ -1,4 +1,4 @@
-"""Switched on and off, in warm and in cold processes; invisible to the target otherwise."""
+"""The interposer is switched on and off in warm and cold processes, and is otherwise invisible."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_target_that_masks_or_takes_sigsys_is_still_seen(watched: Watched) -> 
     assert [op.name for op in trace.ops] == ["masked", "default", "handler", "ignored", "inside a handler"]
 
 
-def test_the_zygote_way_and_the_cold_way_agree(watched: Watched, zygote: Zygote) -> None:
+def test_warm_and_cold_starts_agree(watched: Watched, zygote: Zygote) -> None:
     code = WORKLOADS["replace"]
     cold = watched.record(code)
     empty(watched.directory)
@@ -71,7 +71,7 @@ def test_counts_are_the_same_in_every_mode_and_every_time(watched: Watched, zygo
     assert counts.pop() > 30
 
 
-def test_position_and_stop(watched: Watched, zygote: Zygote) -> None:
+def test_the_position_advances_until_the_interposer_is_stopped(watched: Watched, zygote: Zygote) -> None:
     watched.arm()
     status = zygote.run(
         watched,
@@ -103,7 +103,7 @@ def test_one_process_can_be_activated_again_and_again(watched: Watched, zygote: 
         assert (watched.control.position, other.position) == (1, 1)
 
 
-def test_a_sleeping_library_does_nothing(watched: Watched) -> None:
+def test_an_inactive_interposer_does_nothing(watched: Watched) -> None:
     watched.arm()
     subprocess.run(
         command_of("open('a', 'w').write('x')"), cwd=watched.directory, env=interposer.preload(), check=True
@@ -112,7 +112,7 @@ def test_a_sleeping_library_does_nothing(watched: Watched) -> None:
     assert tree(watched.directory) == {"a": b"x"}
 
 
-def test_errors_of_activation_say_what_is_wrong(watched: Watched, zygote: Zygote) -> None:
+def test_activation_errors_say_what_is_wrong(watched: Watched, zygote: Zygote) -> None:
     watched.arm()
     status = zygote.run(
         watched,

@@ -1,4 +1,4 @@
-"""What the interposer cannot see is reported in the trace, never passed over."""
+"""What the interposer cannot see is reported in the trace, never ignored."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_shared_writable_mapping_is_reported_once_per_file(watched: Watched) -
     assert str(trace.blind_spots[0]).endswith("/mapped")
 
 
-def test_what_the_trace_cannot_say_is_reported(watched: Watched, tmp_path: Path) -> None:
+def test_what_the_trace_cannot_represent_is_reported(watched: Watched, tmp_path: Path) -> None:
     (tmp_path / "dir").mkdir()
     trace = watched.record("""
         import ctypes, mmap, os
@@ -53,7 +53,7 @@ def test_what_the_trace_cannot_say_is_reported(watched: Watched, tmp_path: Path)
 
 
 @pytest.mark.usefixtures("sync_turn")
-def test_a_later_program_does_not_need_the_directory_to_be_there(watched: Watched) -> None:
+def test_a_program_started_later_works_without_the_watched_directory(watched: Watched) -> None:
     trace = watched.record(f"""
         import os, subprocess
         os.mkdir("a"); os.chdir("/"); os.rmdir("{watched.directory}/a")
@@ -127,7 +127,7 @@ def test_io_uring_is_reported(watched: Watched) -> None:
         assert any("io_uring" in text or "libaio" in text for text in map(str, trace.blind_spots))
 
 
-def test_without_the_filter_stdio_is_missed_and_python_is_not(watched: Watched) -> None:
+def test_without_the_filter_stdio_is_missed_but_python_is_not(watched: Watched) -> None:
     code = """
         import ctypes
         libc = ctypes.CDLL(None)
@@ -141,7 +141,7 @@ def test_without_the_filter_stdio_is_missed_and_python_is_not(watched: Watched) 
     assert kinds(watched.record(code)) == ["create", "create", "write"]
 
 
-def test_a_full_trace_is_told_loudly(tmp_path: Path) -> None:
+def test_a_full_trace_is_reported(tmp_path: Path) -> None:
     directory = tmp_path / "watched"
     directory.mkdir()
     with Control(tmp_path / "control", trace_size=8192) as control:

@@ -1,4 +1,4 @@
-"""Errors of the disk: the operation at K fails, is cut short, or loses what was written before it."""
+"""Disk errors: operation K fails, is cut short, or loses earlier writes."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_errors_can_last_for_n_operations_or_for_ever(watched: Watched) -> None:
     assert watched.counter("fired_times") == 3
 
 
-def test_a_short_write_is_told_truthfully(watched: Watched) -> None:
+def test_a_short_write_returns_the_bytes_written(watched: Watched) -> None:
     code = """
         import os
         fd = os.open("f", os.O_CREAT | os.O_WRONLY)

@@ -106,7 +106,7 @@ def test_a_process_that_left_the_group_dies_at_its_next_operation(watched: Watch
     assert tree(watched.directory) == {"last": b""}
 
 
-def test_half_of_a_vector_and_of_a_copy_inside_the_kernel(watched: Watched) -> None:
+def test_a_vectored_write_and_a_kernel_copy_can_be_cut_in_half(watched: Watched) -> None:
     vector = "import os; os.writev(os.open('v', os.O_CREAT | os.O_WRONLY), [b'abc', b'defgh'])"
     assert watched.run(vector, action=interposer.kill(1, "half")).returncode == -signal.SIGKILL
     assert tree(watched.directory) == {"v": b"abcd"}

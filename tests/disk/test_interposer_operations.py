@@ -1,4 +1,4 @@
-"""The rarer ways to change a directory, and what counts as no operation."""
+"""The rarer ways to change a directory, and what does not count as an operation."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_an_inode_that_is_used_again_is_a_new_object(watched: Watched) -> None:
     assert tree(watched.directory) == {}
 
 
-def test_outside_and_special_files_are_no_operations(watched: Watched, tmp_path: Path) -> None:
+def test_files_outside_and_special_files_are_not_operations(watched: Watched, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     trace = watched.record(f"""
         import os, socket
@@ -88,7 +88,9 @@ def test_outside_and_special_files_are_no_operations(watched: Watched, tmp_path:
     assert kinds(trace) == ["create"]
 
 
-def test_what_crosses_the_border_is_told(watched: Watched, tmp_path: Path) -> None:
+def test_what_crosses_the_border_of_the_watched_directory_is_reported(
+    watched: Watched, tmp_path: Path
+) -> None:
     (tmp_path / "incoming").write_bytes(b"from outside")
     (tmp_path / "linked").write_bytes(b"linked from outside")
     (watched.directory / "replaced").write_bytes(b"old")

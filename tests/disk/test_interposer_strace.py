@@ -17,7 +17,7 @@ pytestmark = needs_interposer
 
 @needs_strace
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_it_sees_what_strace_sees(name: str, watched: Watched, tmp_path: Path) -> None:
+def test_the_interposer_sees_what_strace_sees(name: str, watched: Watched, tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     bare.mkdir()
     expected = Strace(bare).run(WORKLOADS[name], tmp_path / "log")
@@ -29,7 +29,7 @@ def test_it_sees_what_strace_sees(name: str, watched: Watched, tmp_path: Path) -
 
 @needs_strace
 @needs_compiler
-def test_it_sees_stdio_raw_and_inline_system_calls(
+def test_the_interposer_sees_stdio_raw_and_inline_system_calls(
     watched: Watched, tmp_path: Path, compile_c: Callable[..., str]
 ) -> None:
     program = [compile_c(C_PROGRAM)]
@@ -58,7 +58,7 @@ THREADS = """
 
 
 @needs_strace
-def test_threads_lose_nothing_and_the_order_is_real(watched: Watched, tmp_path: Path) -> None:
+def test_operations_of_threads_are_complete_and_in_their_true_order(watched: Watched, tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     bare.mkdir()
     expected = Strace(bare).run(THREADS, tmp_path / "log")
@@ -69,7 +69,7 @@ def test_threads_lose_nothing_and_the_order_is_real(watched: Watched, tmp_path: 
     assert_replay_is_the_directory(watched)
 
 
-def test_processes_that_write_at_once_are_in_the_true_order(watched: Watched) -> None:
+def test_operations_of_concurrent_processes_are_in_their_true_order(watched: Watched) -> None:
     watched.record("""
         import os
         children = []

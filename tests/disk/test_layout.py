@@ -63,7 +63,7 @@ def differences(source: str) -> list[str]:
 
 
 @needs_compiler
-def test_the_compiler_sees_no_difference() -> None:
+def test_the_compiler_finds_no_difference() -> None:
     assert differences(interposer.SOURCE.read_text()) == []
 
 

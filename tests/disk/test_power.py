@@ -1,6 +1,6 @@
 """The rules of power loss, each in both directions: what may be left, and what may not.
 
-`left` is what the models generate, `allowed` what the checker that was written apart accepts.
+`left` is what the models generate, `allowed` what the independent checker accepts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def saved_aside(*, sync_file=True, sync_directory=True, **files):
 
 @BOTH
 @pytest.mark.parametrize("sync", ["fsync", "fdatasync"])
-def test_r1_e2_synced_data_and_sizes_are_there(profile, sync):
+def test_r1_e2_synced_data_and_sizes_survive(profile, sync):
     disk = Disk(a=OLD)
     disk.write("a", NEW, 50)
     getattr(disk, sync)("a")
@@ -93,7 +93,7 @@ def test_temp_fsync_rename_is_old_or_new_and_never_torn(profile):
 
 
 @BOTH
-def test_r8_a_durable_write_is_there(profile):
+def test_r8_a_durable_write_survives(profile):
     disk = Disk(a=OLD)
     disk.write("a", NEW, durable=True)
     assert left(disk, profile) == [{"a": NEW}]
@@ -119,7 +119,7 @@ def test_truncate_and_rewrite_tears(profile):
 
 
 @BOTH
-def test_holes_and_reservations_are_part_of_it(profile):
+def test_holes_and_preallocation_are_modelled(profile):
     disk = Disk(a=OLD)
     disk.punch("a", 0, 50)
     disk.allocate("a", 100, 50)
@@ -131,7 +131,7 @@ def test_holes_and_reservations_are_part_of_it(profile):
 
 
 @BOTH
-def test_a_hard_link_shows_the_same_file_or_is_not_there(profile):
+def test_a_hard_link_names_the_same_file_or_is_missing(profile):
     disk = Disk(a=OLD)
     disk.link("a", "b")
     assert left(disk, profile) == [{"a": OLD, "b": OLD}, {"a": OLD}]
@@ -158,7 +158,7 @@ def test_r2_posix_fsync_of_a_directory_keeps_neither_data_nor_its_own_name():
     disk.fsync("d")
     found = left(disk, "posix")
     assert {} in found and {"d": None, "d/f": b""} in found
-    assert {"d": None} not in found  # the entry in it is durable, if the directory is there at all
+    assert {"d": None} not in found  # its entry is durable if the directory itself survives
     assert not allowed(disk, "posix", d=None)
 
 
@@ -215,7 +215,7 @@ def test_r6_posix_moves_of_directories_never_make_a_cycle():
         assert len(found) == 2, found
 
 
-def test_r7_posix_the_size_may_be_there_without_the_data():
+def test_r7_posix_the_size_may_survive_without_the_data():
     disk = Disk()
     disk.create("a")
     disk.fsync("")
@@ -279,7 +279,7 @@ def test_e3_ext4_another_files_fsync_leaves_a_new_file_empty():
     assert not allowed(disk, "ext4", b=b"")
 
 
-def test_e4_ext4_overwritten_pages_persist_each_for_itself():
+def test_e4_ext4_overwritten_pages_persist_independently():
     disk = Disk(a=b"o" * 8192)
     disk.write("a", b"1" * 8192)
     disk.write("a", b"2" * 4096)
@@ -296,7 +296,7 @@ def test_e4_ext4_one_page_is_as_it_was_at_some_time():
     assert b"o2" in {listing["a"][:2] for listing in left(disk, "posix")}
 
 
-def test_e4_ext4_an_overwrite_may_be_there_before_an_earlier_name():
+def test_e4_ext4_an_overwrite_may_persist_before_an_earlier_name():
     disk = Disk(db=OLD)
     disk.create("journal")
     disk.write("journal", OLD)
@@ -312,7 +312,7 @@ def test_e5_ext4_an_append_within_a_block_may_end_in_zeros():
     assert left(disk, "ext4") == [{"a": OLD + NEW, "b": b""}, {"a": OLD + bytes(100), "b": b""}]
 
 
-def test_e5_ext4_an_append_across_a_block_is_whole_once_a_later_name_is_there():
+def test_e5_ext4_an_append_across_a_block_is_complete_once_a_later_name_persists():
     disk = Disk(a=OLD)
     disk.write("a", b"n" * 5000, 100)
     disk.create("b")
@@ -330,7 +330,7 @@ def test_e5_ext4_an_append_whose_size_is_not_committed_cannot_be_seen():
     assert state.image.digest == image_at(disk.trace(), 0).digest
 
 
-def test_e6_ext4_rename_over_a_file_takes_its_data_along_and_to_a_new_name_does_not():
+def test_e6_ext4_rename_over_a_file_persists_its_data_and_rename_to_a_new_name_does_not():
     over = left(saved_aside(data=OLD, sync_file=False, sync_directory=False), "ext4")
     assert {listing["data"] for listing in over} == {OLD, NEW}
     fresh = left(saved_aside(sync_file=False, sync_directory=False), "ext4")
@@ -406,7 +406,7 @@ def test_the_budget_is_kept_and_the_whole_trace_gets_its_share(profile):
     assert len({s.candidate.at for s in found}) > 5
 
 
-def test_the_same_seed_gives_the_same_states_and_another_one_others():
+def test_the_same_seed_gives_the_same_states_and_another_seed_other_states():
     trace, acks = journal(12)
 
     def digests(seed):

@@ -1,4 +1,4 @@
-"""Properties of power-loss states over random programs, against the checker written apart."""
+"""Properties of power-loss states over random programs, against the independent checker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_every_generated_state_could_survive(steps, profile, seed):
 
 @SLOW
 @given(PROGRAMS)
-def test_what_ext4_can_leave_posix_allows(steps):
+def test_every_ext4_state_is_also_a_posix_state(steps):
     trace = run(steps).trace()
     at = len(trace.ops)
     for state in states(trace, at, "ext4", budget=60):
@@ -56,7 +56,7 @@ def test_after_sync_a_kill_is_the_only_state(steps, profile):
 
 @SLOW
 @given(PROGRAMS, st.sampled_from(PROFILES))
-def test_digests_tell_contents_apart_and_nothing_else(steps, profile):
+def test_digests_differ_only_when_contents_differ(steps, profile):
     trace = run(steps).trace()
     found = list(states(trace, len(trace.ops), profile, budget=60))
     listings = [repr(listing(state.image)) for state in found]
@@ -66,7 +66,7 @@ def test_digests_tell_contents_apart_and_nothing_else(steps, profile):
 
 @SLOW
 @given(PROGRAMS, st.sampled_from(PROFILES))
-def test_dropping_what_is_lost_again_gives_the_same_state(steps, profile):
+def test_dropping_the_lost_operations_again_gives_the_same_state(steps, profile):
     trace = run(steps).trace()
     at = len(trace.ops)
     pending = set(model_at(trace, at, profile).pending())
@@ -78,7 +78,7 @@ def test_dropping_what_is_lost_again_gives_the_same_state(steps, profile):
 
 @SLOW
 @given(PROGRAMS, st.sampled_from(PROFILES))
-def test_whatever_is_dropped_is_lost_and_whatever_is_kept_is_not(steps, profile):
+def test_dropped_operations_are_lost_and_kept_ones_are_not(steps, profile):
     trace = run(steps).trace()
     model = model_at(trace, len(trace.ops), profile)
     for position in model.pending():

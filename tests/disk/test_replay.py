@@ -34,7 +34,7 @@ def test_a_write_of_one_byte_has_no_half():
     assert len(contents(disk)) == 2
 
 
-def test_syncs_change_nothing_that_a_kill_could_show():
+def test_syncs_do_not_change_kill_states():
     disk = Disk(a=b"1")
     disk.fsync("a")
     disk.sync()
@@ -54,7 +54,7 @@ def test_a_file_without_a_name_gets_one_by_link_and_a_file_may_come_from_outside
 
 @settings(max_examples=60, deadline=None)
 @given(PROGRAMS)
-def test_states_are_the_same_whether_walked_or_rebuilt(steps):
+def test_a_state_is_the_same_whether_reached_stepwise_or_rebuilt(steps):
     trace = run(steps).trace()
     whole = [state for state in kill_states(trace) if state.written is None]
     assert [s.position for s in whole] == list(range(len(trace.ops) + 1))
@@ -62,7 +62,7 @@ def test_states_are_the_same_whether_walked_or_rebuilt(steps):
         assert state.image.digest == image_at(trace, state.position).digest
 
 
-def test_a_step_shares_all_but_what_it_changes():
+def test_a_step_copies_only_what_it_changes():
     disk = Disk(**{f"f{n}": bytes([n]) * 5000 for n in range(50)})
     disk.write("f7", b"x", 4500)
     before = initial_image(disk.trace())

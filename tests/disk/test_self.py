@@ -47,7 +47,7 @@ def found_in(recorded, judge, tmp_path_factory):
 
 
 @pytest.mark.parametrize(("journal", "level"), SQLITE)
-def test_sqlite(tmp_path, tmp_path_factory, journal, level):
+def test_sqlite_modes_keep_what_they_are_known_to_keep(tmp_path, tmp_path_factory, journal, level):
     recorded = record(
         tmp_path,
         stores.SQLITE_SETUP.format(journal=journal),
@@ -57,7 +57,7 @@ def test_sqlite(tmp_path, tmp_path_factory, journal, level):
 
 
 @pytest.mark.parametrize(("sync_file", "sync_directory"), SNAPSHOTS)
-def test_snapshots_written_aside(tmp_path, tmp_path_factory, sync_file, sync_directory):
+def test_snapshots_need_a_sync_of_file_and_directory(tmp_path, tmp_path_factory, sync_file, sync_directory):
     program = stores.SNAPSHOTS_ASIDE.format(
         commits=COMMITS, sync_file=sync_file, sync_directory=sync_directory
     )

@@ -120,7 +120,7 @@ def test_a_rename_says_what_it_replaced() -> None:
     assert decode(raw(create(0, 5, b"a"), plain), EMPTY).ops[1].replaced == -1
 
 
-def test_what_comes_from_outside_becomes_a_node_without_names() -> None:
+def test_a_file_moved_in_from_outside_becomes_a_node_without_names() -> None:
     arrival = record(
         "rename",
         0,
@@ -137,7 +137,7 @@ def test_what_comes_from_outside_becomes_a_node_without_names() -> None:
     assert len(trace.blind_spots) == 1
 
 
-def test_what_leaves_is_an_unlink_and_a_warning() -> None:
+def test_a_file_moved_out_is_an_unlink_and_a_warning() -> None:
     leaving = record("unlink", 1, (7, 5), flags=FLAG_MOVED_OUT, parent=HERE, name=b"a")
     trace = decode(raw(create(0, 5, b"a"), leaving), EMPTY)
     assert trace.ops[1].kind == "unlink"
@@ -149,14 +149,14 @@ def test_a_file_made_without_a_name_has_no_parent() -> None:
     assert decode(raw(made), EMPTY).ops[0].parent == -1
 
 
-def test_a_file_that_nobody_made_is_a_warning_and_no_crash() -> None:
+def test_an_unknown_file_is_a_warning_and_not_an_error() -> None:
     trace = decode(raw(record("write", 0, (7, 77), data=b"x")), EMPTY)
     assert trace.ops[0].file == 1
     assert trace.initial[1].names == ()
     assert "inode 77" in str(trace.blind_spots[0])
 
 
-def test_notes_are_no_operations() -> None:
+def test_notes_are_not_operations() -> None:
     parts = [
         create(0, 5, b"a"),
         record("warning", 1, data=b"something was not seen"),
@@ -178,12 +178,12 @@ def test_notes_are_no_operations() -> None:
         ({"interrupted": True}, "killed from outside"),
     ],
 )
-def test_what_was_lost_is_told(flaw: dict[str, int], words: str) -> None:
+def test_lost_records_are_reported(flaw: dict[str, int], words: str) -> None:
     assert words in str(decode(RawTrace(data=b"", **flaw), EMPTY).blind_spots[0])  # type: ignore[arg-type]
     assert decode(RawTrace(data=b""), EMPTY).blind_spots == ()
 
 
-def test_names_that_are_not_text_survive() -> None:
+def test_names_that_are_not_utf8_survive() -> None:
     name = b"\xff\xfe name"
     assert os.fsencode(decode(raw(create(0, 5, name)), EMPTY).ops[0].name) == name
 

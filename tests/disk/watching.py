@@ -60,7 +60,7 @@ class Watched:
         return decode(self.control.raw_trace(), self.start)
 
     def counter(self, name: str) -> int:
-        """One that the interposer keeps in the control page and the product does not read."""
+        """A counter that the interposer keeps in the control page and the product does not read."""
         return self.control._get(name)
 
     def record(self, program: str | Sequence[str], *, seccomp: bool = True) -> Trace:

@@ -9,11 +9,11 @@ from chaoskit.settings import settings_of
 
 
 def assert_met_again(witness, times=20):
-    """A replay of its token gives the same finding, however often."""
+    """Replaying its token gives the same finding every time."""
     wanted = repro.decode(witness.token)
     with open_rig(registry.resolve(settings_of(wanted))) as (rig, _):
         workload = undisturbed(rig)[1]
-        if not wanted.schedule.faults:  # it is there without any
+        if not wanted.schedule.faults:  # it is found without a fault
             return
         for _ in range(times):
             found = rig.judge(wanted.schedule, workload).judgement.findings
@@ -21,7 +21,7 @@ def assert_met_again(witness, times=20):
 
 
 def caught(chaos, invariant, **options):
-    """A mutant's campaign: the first violation is enough, if it is of the invariant meant for it."""
+    """Run a mutant until the first violation, which must be of the expected invariant."""
     found = chaos.run(until_violation=True, **options)
     if invariant not in found.findings:
         found = chaos.run(**options)

@@ -1,4 +1,4 @@
-"""Certificates of stores whose faults are known, and of two libraries, for real."""
+"""Certificates of stores with known bugs, and of two real libraries."""
 
 import json
 import re
@@ -22,7 +22,7 @@ HERE = Path(__file__).parents[2]
 
 
 def certified(target, tiers=(), **options):
-    """With the library in an environment of its own; skipped where it cannot be had."""
+    """With the library in an environment of its own; skipped where it cannot be installed."""
     try:
         return certify(settings_for(target, **{"runs": 150, "seed": 1, **options}), tiers)
     except NoEnvironment as error:

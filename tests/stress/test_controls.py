@@ -1,4 +1,4 @@
-"""The harness' own controls: every store, every tier, against the table of what must be said."""
+"""The control stores: every store in every tier gets the verdict in the table."""
 
 import pytest
 from chaoskit_scenarios.stores.controls import CONTROLS, TIERS

@@ -1,4 +1,4 @@
-"""The reference agent, every operation on its disk: the whole of what tests/stress/test_agents samples."""
+"""The reference agent at every disk operation; tests/stress/test_agents.py only samples them."""
 
 import pytest
 

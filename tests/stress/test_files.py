@@ -1,4 +1,4 @@
-"""The reference agent on files: what it is put through on SQLite, and the mutants that break it there."""
+"""The reference agent on files: the same crash tests as on SQLite, and the mutants of this store."""
 
 import pytest
 
@@ -16,7 +16,7 @@ MUTANTS = {
 }
 
 
-# Here the log is the journal as well: a lost line is a lost decision before it is anything else.
+# Here the log is also the journal: a lost line shows first as a lost decision.
 MUTANTS["acknowledges-before-sync"] = "model-calls"
 
 
@@ -43,7 +43,9 @@ def test_one_to_three_crashes_also_during_recovery(chaos, name):
 def test_nothing_acknowledged_is_lost_with_the_power(chaos, name, profile):
     outcome = chaos.run(name, store="files", faults=("power",), profile=profile, runs=150)
     outcome.assert_holds()
-    assert outcome.result.found.states >= 95  # one file, synced after each line: ext4 has no more for some
+    assert (
+        outcome.result.found.states >= 95
+    )  # one file, synced after each line: some scenarios have no more states on ext4
 
 
 @pytest.mark.parametrize("name", ON_FILES)

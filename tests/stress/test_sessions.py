@@ -1,4 +1,4 @@
-"""Waits, tokens, boots and HTTP: the services around the agent, on both stores, and what breaks them."""
+"""Waits, tokens, boots and HTTP: the services around the agent, on both stores, and their mutants."""
 
 import pytest
 
@@ -9,7 +9,7 @@ pytestmark = pytest.mark.stress
 
 SCENARIOS = ["waiting", "interrupted", "http"]
 STORES = ["sqlite", "files"]
-WAITING = {"scenario": "waiting", "shard": (0, 8)}  # an eighth of its points has them all
+WAITING = {"scenario": "waiting", "shard": (0, 8)}  # an eighth of its points catches every mutant
 MUTANTS = {
     "sweeps-twice": {"scenario": "interrupted", "shard": (0, 6)},
     "swaps-precedence": WAITING,

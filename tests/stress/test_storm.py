@@ -1,13 +1,12 @@
 """Twenty clients at once against a real server that is killed every second: nothing acknowledged is lost.
 
 Method: half of the clients have a session each, half share two. Each posts requests that are noted or that
-ask and wait; whoever gets a token resumes with it twice, under two names, with two different answers. Until
-it is acknowledged they say the same again under the same id, as anybody would; after that, those with a
-session of their own only ask what became of it, and say `continue`: what is lost then stays lost. Those who
-share say it again, because somebody else may have put an end to it. The server is killed by
-SIGKILL, one second after it listens, and started again; the last one is left alone until every client has
-come to the end of its request. Then the files are judged, not the clients' mood: how many requests there
-were depends on the machine, what must be true of each does not.
+ask and wait; a client that gets a token resumes with it twice, under two names, with two different answers.
+Until a request is acknowledged, its client retries it under the same id. After that, a client with its own
+session only polls and continues the request, so that a loss stays visible; clients that share a session also
+retry, because another client may have ended the request. The server is killed with SIGKILL one second after
+it listens, and restarted; the last one runs until every request has ended. Then the files are checked: the
+number of requests depends on the machine, what must hold for each does not.
 """
 
 import json
@@ -38,9 +37,9 @@ class Client(threading.Thread):
         self._number = number
         self._over = over
         self._http = httpx2.Client(base_url=url, timeout=30, trust_env=False)
-        self.accepted: set[str] = set()  # by request: told 200 or 202
-        self.told: dict[str, list[dict]] = {}  # by request: every end it was told
-        self.resumed: dict[str, set[str]] = {}  # by token id: whose answer was taken
+        self.accepted: set[str] = set()  # requests that got status 200 or 202
+        self.told: dict[str, list[dict]] = {}  # by request: every final response
+        self.resumed: dict[str, set[str]] = {}  # by token id: whose answer was accepted
         self.count: Counter[str] = Counter()
         self.trouble: BaseException | None = None
 
@@ -85,7 +84,7 @@ class Client(threading.Thread):
         self.accepted.add(request)
 
     def _another_token(self, request):
-        """The answer that had it was lost with its server."""
+        """The response that contained it was lost with its server."""
         found = self._call("POST", self._place("token"), None)
         mine = found and found.status_code == 200 and found.json()["request_id"] == request
         return found.json()["token"] if mine else None
@@ -113,7 +112,7 @@ class Client(threading.Thread):
         return found.json()
 
     def _again(self, method, path, body):
-        """The same, until somebody answers."""
+        """Repeat the request until a server responds."""
         while (found := self._call(method, path, body)) is None:
             time.sleep(PAUSE)
         return found
@@ -128,7 +127,7 @@ class Client(threading.Thread):
 
 
 class Judge:
-    """What is on disk, and what the clients were told."""
+    """What is on disk agrees with what the clients received."""
 
     def __init__(self, state, clients, http):
         self.state = state
@@ -146,7 +145,9 @@ class Judge:
                 assert len(told) == 1
                 end = {key: told[0].get(key) for key in ("state", "answer", "reason")}
                 assert {key: now.get(key) for key in end} == end
-                if end["state"] != "answered":  # the only other end: somebody else had a question
+                if (
+                    end["state"] != "answered"
+                ):  # the only other end: superseded by a question of another client
                     assert (end["state"], end["reason"]) == ("cancelled", "superseded by a new message")
                     assert client.session.startswith("shared")
 
@@ -162,7 +163,7 @@ class Judge:
             assert Counter(noted) == Counter(requests)
 
     def tokens_are_used_once(self):
-        """By the log, and by what the clients heard; the answer is the one that was taken."""
+        """The log and the clients agree on who resumed, and the answer is the accepted one."""
         taken = {}
         for session in self.sessions():
             for event in read_log(self.state / f"{session}.messages.jsonl"):
@@ -184,7 +185,7 @@ class Judge:
         return len(taken)
 
     def logs_are_clean(self):
-        """One end for each run, and one interruption at most; reading them finds any damage."""
+        """Each run has one end and at most one interruption; reading the logs finds any damage."""
         ends = ("run.completed", "run.failed", "run.cancelled", "run.interrupted")
         interrupted = 0
         for session in self.sessions():
@@ -217,7 +218,7 @@ def test_nothing_acknowledged_is_lost_in_a_storm(tmp_path, store):
     try:
         for client in clients:
             client.start()
-        # On a busy machine the same storm takes longer; it is over when enough has happened in it.
+        # A busy machine takes longer: the storm ends when enough has happened.
         while time.monotonic() < end or (not enough(clients) and time.monotonic() < end + PATIENCE):
             time.sleep(1)
             server.kill()
@@ -244,13 +245,13 @@ def test_nothing_acknowledged_is_lost_in_a_storm(tmp_path, store):
     assert server.errors.read_text() == ""
     events = Counter(
         json.loads(line)["event"] for line in lines.read_text().splitlines() if line.endswith("}")
-    )  # a kill cuts its last line
+    )  # a kill may cut its last line
     assert not {"run.broken", "http.failed", "sweep.failed", "persist.failed"} & set(events)
     count = sum((client.count for client in clients), Counter())
     ends = Counter(t["state"] for client in clients for (t,) in client.told.values())
     numbers = {"seconds": SECONDS, "kills": kills, "interrupted": interrupted, "tokens": tokens}
     print(f"\n{store}: {numbers | dict(ends) | dict(count)}")
-    # It was a storm: enough was done, cut off, interrupted and refused.
+    # No vacuous pass: enough was done, cut off, interrupted and refused.
     assert kills >= 2
     assert ends["answered"] >= CLIENTS
     assert tokens >= 5

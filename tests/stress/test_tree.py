@@ -1,4 +1,4 @@
-"""The daemon and its tree of agents, on both stores, and what breaks it."""
+"""The daemon and its tree of agents, on both stores, and its mutants."""
 
 import subprocess
 import sys
@@ -67,7 +67,7 @@ def test_a_bounded_fuzz(chaos, store, agents):
 
 @contextmanager
 def busy_core():
-    """Somebody else computes all the time."""
+    """Another process keeps a core busy."""
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as somebody:
         try:
             yield

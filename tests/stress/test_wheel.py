@@ -1,7 +1,7 @@
 """The wheel as a user gets it: in an environment of its own, in a project that has taken the generic names.
 
 The project has packages `scenarios`, `invariants` and `tests` and a `conftest.py` of its own. chaoskit
-must neither shadow them nor stumble over them. It needs a package registry that pip can reach.
+must neither shadow them nor import them by mistake. The test needs a package index that pip can reach.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def pip(python: Path, *arguments: str) -> None:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """This one without what would make chaoskit's sources or another environment visible."""
+    """The environment variables, without those that expose chaoskit's sources or another environment."""
     hidden = ("PYTHONPATH", "VIRTUAL_ENV", "COVERAGE_PROCESS_START")
     rest = {name: value for name, value in os.environ.items() if name not in hidden}
     return {**rest, **more}
@@ -123,7 +123,7 @@ def test_the_wheel_installs_no_generic_name(wheel):
 
 
 def test_it_works_in_a_project_that_uses_the_generic_names(wheel, tmp_path):
-    """One test, because the environment is what takes the time, and xdist would make one per worker."""
+    """One test, because creating the environment is slow, and xdist would create one per worker."""
     python = tmp_path / "environment" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "environment")], check=True)
     pip(python, "install", str(wheel))

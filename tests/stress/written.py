@@ -1,4 +1,4 @@
-"""The daemon, with each change that it persists written down beside its directory, in order."""
+"""The daemon, with each persisted change also recorded beside its directory, in order."""
 
 from pathlib import Path
 

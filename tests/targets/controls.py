@@ -1,4 +1,4 @@
-"""The control stores as adapters: sound ones that nobody may accuse, broken ones that must be caught."""
+"""The control stores as adapters: sound ones that must hold, broken ones that must be caught."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def effects_kept(history: History) -> Iterator[Violation]:
     for effect in _meant(history) - _done(history):
         if _facts_of(effect) in told:
             continue
-        yield Violation("lost", f"{effect} was never done, and the agent came to its end")
+        yield Violation("lost", f"{effect} was never done, although the agent finished")
 
 
 def effects_once(history: History) -> Iterator[Violation]:
@@ -73,7 +73,7 @@ def surfaced(history: History) -> Iterator[Violation]:
         later = [e for e in history.of(Effect) if e.life > effect.life and _name(e) == name]
         judged = judged or bool(later)
         if any(again.applied for again in later):
-            yield Violation("guessed", f"{name} was done, and blindly done again after a crash")
+            yield Violation("guessed", f"{name} was done, then blindly repeated after a crash")
     _needs(judged)
 
 
@@ -114,7 +114,7 @@ def model_once(history: History) -> Iterator[Violation]:
             turn = event.data["turn"]
             if acted.get(turn, event.life) < event.life:
                 yield Violation(
-                    "repeated", f"the model was asked for turn {turn} again, which was acted upon"
+                    "repeated", f"the model was asked again for turn {turn}, which had been acted upon"
                 )
 
 
@@ -125,7 +125,9 @@ def no_orphan(history: History) -> Iterator[Violation]:
     for probe in asked:
         if probe.data["orphans"]:
             calls = ", ".join(probe.data["orphans"])
-            yield Violation("orphan", f"turn {probe.data['turn']} was asked with {calls} unanswered")
+            yield Violation(
+                "orphan", f"the model was asked for turn {probe.data['turn']} while {calls} had no result"
+            )
 
 
 def valid(history: History) -> Iterator[Violation]:
@@ -134,7 +136,7 @@ def valid(history: History) -> Iterator[Violation]:
     _needs(bool(looked))
     for probe in looked:
         if not probe.data["valid"]:
-            yield Violation("refused", f"what is persisted is refused: {probe.data['trouble']}")
+            yield Violation("refused", f"the framework rejects what is persisted: {probe.data['trouble']}")
 
 
 def consume_once(history: History) -> Iterator[Violation]:
@@ -148,7 +150,7 @@ def consume_once(history: History) -> Iterator[Violation]:
             resumers = probe.data["resumers"]
             kind = "doubled" if times else "lost"
             yield Violation(
-                kind, f"{resumers} processes resumed at once, and the effect was done {times} times"
+                kind, f"{resumers} processes resumed at once, and the effect happened {times} times"
             )
 
 
@@ -158,7 +160,9 @@ def fork(history: History) -> Iterator[Violation]:
     _needs(bool(forked))
     for probe in forked:
         if not probe.data["same"]:
-            yield Violation("differs", f"{probe.data['one']} and then {probe.data['other']}")
+            yield Violation(
+                "differs", f"the first resume gave {probe.data['one']}, the second {probe.data['other']}"
+            )
 
 
 def _needs(something: bool) -> None:
@@ -201,7 +205,7 @@ EXACTLY_ONCE = "effect exactly-once"
 
 RESUMES = Claim(
     name="resumes",
-    summary="goes on to the end after any crash",
+    summary="resumes and finishes after any crash",
     check=resumes,
     subject="agent",
     aspect="prefix continuation",
@@ -214,7 +218,7 @@ EFFECTS_KEPT = Claim(
 )
 EFFECTS_ONCE = Claim(
     name="effects-once",
-    summary="no effect is doubled",
+    summary="no effect happens twice",
     check=effects_once,
     subject="agent",
     aspect=EXACTLY_ONCE,
@@ -230,14 +234,14 @@ SURFACED = Claim(
 )
 SAME_ANSWER = Claim(
     name="same-answer",
-    summary="the answer is the one without a crash",
+    summary="the answer is the same as without a crash",
     check=same_answer,
     subject="agent",
     aspect="recovery determinism",
 )
 MODEL_ONCE = Claim(
     name="model-once",
-    summary="finished model calls are not paid again",
+    summary="finished model calls are not paid for again",
     check=model_once,
     subject="agent",
     aspect="",
@@ -259,7 +263,7 @@ VALID = Claim(
 )
 CONSUME_ONCE = Claim(
     name="consume-once",
-    summary="an approval is used once, however many resume",
+    summary="an approval is used once, however many processes resume",
     check=consume_once,
     subject="agent",
     aspect="consume-once",
@@ -267,7 +271,7 @@ CONSUME_ONCE = Claim(
 )
 FORK = Claim(
     name="fork",
-    summary="resuming twice from one checkpoint gives one state",
+    summary="resuming twice from one checkpoint gives the same state",
     check=fork,
     subject="agent",
     aspect="fork determinism",

@@ -45,7 +45,7 @@ def durable(look: Look) -> Iterator[Violation]:
         damaged = any(isinstance(found, str) for found in look.sequence() or ())
         missing = [n for n in session.acknowledged if n not in there]
         if missing and not damaged:  # a partial change is left to `atomic`
-            yield Violation("lost", f"{_saves(missing)} acknowledged, and not there")
+            yield Violation("lost", f"{_saves(missing)} acknowledged, but missing")
 
 
 def _latest(look: Look) -> Iterator[Violation]:
@@ -53,11 +53,11 @@ def _latest(look: Look) -> Iterator[Violation]:
         return
     found, last = look.found["load"], look.session.last
     if found is None and last is not None:
-        yield Violation("lost", f"save {last} was acknowledged, and nothing is there")
+        yield Violation("lost", f"save {last} was acknowledged, but nothing is stored")
     elif found and found[0] in look.session.gone:
-        yield Violation("returned", f"its deletion was acknowledged, and save {found[0]} is there")
+        yield Violation("returned", f"its deletion was acknowledged, but save {found[0]} is still stored")
     elif found and last is not None and look.session.is_older(found[0], last):
-        yield Violation("lost", f"save {last} was acknowledged, and the latest there is {found[0]}")
+        yield Violation("lost", f"save {last} was acknowledged, but the latest stored is {found[0]}")
 
 
 def atomic(look: Look) -> Iterator[Violation]:
@@ -82,7 +82,9 @@ def _whole_groups(items: Iterable[list[int] | str]) -> Iterator[Violation]:
             parts[item[0], item[2]] += 1
     for (n, count), found in parts.items():
         if found % count:
-            yield Violation("half", f"of the {count} items of append {n}, {found % count} are there")
+            yield Violation(
+                "half", f"append {n} is incomplete: {found % count} of its {count} items are stored"
+            )
 
 
 def _is_damaged(found: object) -> bool:
@@ -93,13 +95,13 @@ def prefix(look: Look) -> Iterator[Violation]:
     """Changes appear in the order made, each once. Broken by: a look that finds 2 before 1."""
     numbers = look.numbers()
     if not _is_in_order(look, dict.fromkeys(numbers)):  # each once: duplicates are left to `idempotent`
-        yield Violation("reordered", f"found in the order {_short(numbers)}")
+        yield Violation("reordered", f"the saves are stored in the order {_short(numbers)}")
     for n, times in Counter(numbers).items():
         if times > 1 and n not in look.session.repeated:
-            yield Violation("doubled", f"save {n} is there {times} times, and was made once")
+            yield Violation("doubled", f"save {n} was made once and is stored {times} times")
     strangers = [n for n in numbers if n not in look.session.asked]
     if strangers:
-        yield Violation("unasked", f"save {strangers[0]} is there, and was never made")
+        yield Violation("unasked", f"save {strangers[0]} is stored, but was never made")
 
 
 def _is_in_order(look: Look, numbers: Iterable[int]) -> bool:
@@ -124,7 +126,7 @@ def isolated(look: Look) -> Iterator[Violation]:
     kept = look.sequence() or []
     for found in [look.found.get("load"), *kept]:
         if isinstance(found, str) and found.startswith("of session"):
-            yield Violation("foreign", f"has something {found}")
+            yield Violation("foreign", f"contains data {found}")
 
 
 def consistent(look: Look) -> Iterator[Violation]:
@@ -162,7 +164,9 @@ def continues(history: History) -> Iterator[Violation]:
         if (fail.life, fail.op) in asked and fail.life not in troubled:
             change = asked[fail.life, fail.op].args
             what = f"{change['do']} {change.get('n', '')}".strip()
-            yield Violation("refused", f"session {change['session']}: {what} after the crash: {fail.error}")
+            yield Violation(
+                "refused", f"session {change['session']}: {what} failed after the crash: {fail.error}"
+            )
 
 
 def idempotent(history: History) -> Iterator[Violation]:
@@ -176,7 +180,7 @@ def idempotent(history: History) -> Iterator[Violation]:
         for n in look.session.repeated:
             if counts[n] > 1:
                 yield Violation(
-                    "doubled", f"session {look.name}: save {n} was repeated, and is there {counts[n]} times"
+                    "doubled", f"session {look.name}: save {n} was repeated and is stored {counts[n]} times"
                 )
 
 
@@ -192,7 +196,9 @@ def fenced(history: History) -> Iterator[Violation]:
         kept = data.get("items")
         if kept is not None:
             if not any(isinstance(item, list) and item[0] == data["before"] for item in kept):
-                yield Violation("overwritten", f"append {data['before']} is gone after a late one")
+                yield Violation(
+                    "overwritten", f"append {data['before']} is gone after a late append by the old process"
+                )
         elif data.get("load") != [data["before"]]:
             yield Violation(
                 "overwritten",
@@ -230,28 +236,28 @@ _on_acknowledged.__doc__ = durable.__doc__
 _on_sequences.__doc__ = prefix.__doc__
 DURABLE = Claim(
     name="durable",
-    summary="what was acknowledged is there",
+    summary="what was acknowledged is not lost",
     check=_on_acknowledged,
     subject="store",
     aspect="prefix continuation",
 )
 ATOMIC = Claim(
     name="atomic",
-    summary="a save is there whole, or not at all",
+    summary="a save is stored whole or not at all",
     check=_on_every_look(atomic),
     subject="store",
     aspect="checkpoint validity",
 )
 PREFIX = Claim(
     name="prefix",
-    summary="no gap, no other order, no duplicate",
+    summary="no gaps, no reordering, no duplicates",
     check=_on_sequences,
     subject="store",
     aspect="prefix continuation",
 )
 LOADABLE = Claim(
     name="loadable",
-    summary="opens and loads after any crash, with nobody's help",
+    summary="opens and loads after any crash, without manual repair",
     check=loadable,
     subject="store",
     aspect="checkpoint validity",
@@ -265,7 +271,7 @@ CONTINUES = Claim(
 )
 ISOLATED = Claim(
     name="isolated",
-    summary="sessions do not disturb each other",
+    summary="sessions do not affect each other",
     check=_on_every_look(isolated),
     subject="store",
     aspect="",
@@ -286,7 +292,7 @@ CONSISTENT = Claim(
 )
 IDEMPOTENT = Claim(
     name="idempotent",
-    summary="repeating an interrupted save makes no double",
+    summary="repeating an interrupted save creates no duplicate",
     check=idempotent,
     subject="store",
     aspect="",

@@ -38,7 +38,7 @@ STORES: tuple[Any, ...] = (SqliteStore, FilesStore)  # patched in both unless st
 
 
 def replace(place: Any, name: str, piece: Any) -> None:
-    assert hasattr(place, name), f"{place} has no {name} any more: this mutant mutates nothing"
+    assert hasattr(place, name), f"{place} no longer has {name}: this mutant changes nothing"
     setattr(place, name, piece)
 
 

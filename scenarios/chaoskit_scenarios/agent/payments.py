@@ -61,7 +61,7 @@ LIKE_THE_UNDISTURBED = (*ALWAYS, "rollback", "crash-equivalence")
 
 SCENARIO = Scenario(
     name="payments",
-    summary="pays invoices, writes mails and posts notes over several turns, each exactly once",
+    summary="pays invoices, sends mail and posts notes over several turns, each exactly once",
     target=TARGET,
     workload=workload,
     services=SERVICES,

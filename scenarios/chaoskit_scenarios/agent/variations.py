@@ -93,7 +93,7 @@ SCENARIOS = {
     for found in (
         scenario(
             "retry",
-            "the model fails in every way that passes, and the process dies in between",
+            "the model fails in every retryable way, and the process is killed in between",
             with_options(
                 failures={"1": [429, 503], "3": [500, 502, 504], "5": [408]},
                 config={"model": "scripted-1", "max_turns": 20},
@@ -127,7 +127,7 @@ SCENARIOS = {
         ),
         scenario(
             "migration",
-            "a database of the version before is upgraded, and loses no row",
+            "a database with the previous schema is upgraded without losing a row",
             migration,
             LIKE_THE_UNDISTURBED,
             ("sqlite",),

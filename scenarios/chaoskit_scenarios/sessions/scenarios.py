@@ -78,24 +78,24 @@ SCENARIOS = {
     for found in (
         scenario(
             "waiting",
-            "waits for approvals: brought, superseded, too late, fought over",
+            "waits for approvals that are given, superseded, too late or contested",
             "chaoskit_scenarios.sessions.target:waiting",
             waiting,
             "tokens",
         ),
         scenario(
             "interrupted",
-            "boots, boots again and sweeps: interrupted once, then taken up",
+            "repeated boots and sweeps: each run is interrupted once, then resumed",
             "chaoskit_scenarios.sessions.target:interrupted",
             payments.workload,
         ),
         scenario(
             "http",
-            "a client over HTTP: what it was told stays true, no event is missed",
+            "a client over HTTP: every response stays true, no event is missed",
             "chaoskit_scenarios.sessions.http_target:main",
             http,
             "tokens",
-            "told",
+            "client-consistency",
             preload=FOR_HTTP,
         ),
     )

@@ -61,7 +61,7 @@ CONTROLS = (
     _sqlite("truncate", "off", (H, H, V, V), "nothing is synced"),
     _sqlite("truncate", "normal", (H, H, V, V), "the truncation of the journal is not synced"),
     _sqlite("truncate", "full", (H, H, H, H), "sound: the truncation is synced"),
-    _sqlite("truncate", "extra", (H, H, H, H), "sound: as full"),
+    _sqlite("truncate", "extra", (H, H, H, H), "sound: same as full"),
     _sqlite("persist", "off", (H, H, V, V), "nothing is synced"),
     _sqlite(
         "persist",
@@ -70,11 +70,11 @@ CONTROLS = (
         "header and pages of the journal share one sync, and its checksum samples few bytes",
     ),
     _sqlite("persist", "full", (H, H, H, H), "sound: the pages are synced before the header"),
-    _sqlite("persist", "extra", (H, H, H, H), "sound: as full"),
-    _sqlite("memory", "off", (V, V, V, V), "a kill in mid-commit leaves half of it"),
-    _sqlite("memory", "normal", (V, V, V, V), "a kill in mid-commit leaves half of it"),
-    _sqlite("memory", "full", (V, V, V, V), "a kill in mid-commit leaves half of it"),
-    _sqlite("memory", "extra", (V, V, V, V), "a kill in mid-commit leaves half of it"),
+    _sqlite("persist", "extra", (H, H, H, H), "sound: same as full"),
+    _sqlite("memory", "off", (V, V, V, V), "a kill during a commit leaves half of it"),
+    _sqlite("memory", "normal", (V, V, V, V), "a kill during a commit leaves half of it"),
+    _sqlite("memory", "full", (V, V, V, V), "a kill during a commit leaves half of it"),
+    _sqlite("memory", "extra", (V, V, V, V), "a kill during a commit leaves half of it"),
     _sqlite("off", "off", (V, V, V, V), "no journal at all"),
     _sqlite("off", "normal", (V, V, V, V), "no journal at all"),
     _sqlite("off", "full", (V, V, V, V), "no journal at all"),
@@ -82,7 +82,7 @@ CONTROLS = (
     _sqlite("wal", "off", (H, H, V, V), "nothing is synced"),
     _sqlite("wal", "normal", (H, H, V, V), "the log is synced at checkpoints only"),
     _sqlite("wal", "full", (H, H, H, H), "sound: the log is synced at every commit"),
-    _sqlite("wal", "extra", (H, H, H, H), "sound: as full"),
+    _sqlite("wal", "extra", (H, H, H, H), "sound: same as full"),
     Control("jsonl", "JsonlStore", {}, (H, H, H, H), "sound: append, fsync, directory fsync"),
     Control("jsonl-unsynced", "JsonlStore", {"sync": False}, (H, H, V, V), "no fsync"),
     Control(
@@ -93,7 +93,9 @@ CONTROLS = (
         "no fsync of the directory: only ext4 keeps the name of a synced file",
     ),
     Control("jsonl-uncut", "JsonlStore", {"cut": False}, (H, V, V, V), "a torn last line is not cut off"),
-    Control("snapshot", "SnapshotStore", {}, (H, H, H, H), "sound: aside, fsync, rename, directory fsync"),
+    Control(
+        "snapshot", "SnapshotStore", {}, (H, H, H, H), "sound: temporary file, fsync, rename, directory fsync"
+    ),
     Control(
         "snapshot-unsynced", "SnapshotStore", {"sync": False}, (H, H, V, V), "renamed before it is synced"
     ),

@@ -69,7 +69,7 @@ class JsonlStore:
     def save(self, n: int, text: str) -> None:
         line = json.dumps([n, text]).encode() + b"\n"
         if os.write(self._fd, line) != len(line):
-            raise OSError("the line was written in part only")
+            raise OSError("the line was only partly written")
         if self._sync:
             os.fsync(self._fd)
 

@@ -24,7 +24,7 @@ class Sqlite:
     """Google ADK SqliteSessionService"""
 
     style = "history"
-    unit = "one append_event(): the event and the change of the state that it carries"
+    unit = "one append_event(): the event and the state change that it carries"
     promises = {
         "durable": ("append_event saves the progress: the event and the new state are stored", DOCS),
         "prefix": ("events are a chronological sequence of all interactions", DOCS),

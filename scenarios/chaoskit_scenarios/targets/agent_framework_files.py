@@ -28,7 +28,7 @@ class Checkpoints:
         "durable": ("a workflow does not lose its progress in case of failures", DOCS),
         "atomic": ("a checkpoint captures the entire state of the workflow", DOCS),
         "loadable": ("a workflow resumes from its checkpoints, also in a new process", DOCS),
-        "continues": ("after it resumed, checkpoints are made at the end of each superstep", DOCS),
+        "continues": ("after resuming, checkpoints are made at the end of each superstep", DOCS),
     }
 
     def open(self, directory: str) -> None:

@@ -29,7 +29,7 @@ class Sqlite:
     promises = {
         "durable": ("state is saved after each action and loaded again if the process fails", DOCS),
         "loadable": ("an application is restarted where it left off", DOCS),
-        "continues": ("an application goes on from there", DOCS),
+        "continues": ("an application continues from there", DOCS),
         "isolated": ("an app_id identifies an application in the persistence layer", DOCS),
         "immutable": ("the state of a given sequence id can be loaded, and forked from", API),
     }

@@ -29,7 +29,7 @@ class Sqlite:
     promises = {
         "durable": ("a flow's state is kept across restarts", DOCS),
         "loadable": ("the persisted state is loaded again when a flow is started with its id", DOCS),
-        "continues": ("a flow goes on from its persisted state", DOCS),
+        "continues": ("a flow continues from its persisted state", DOCS),
         "isolated": ("every flow state has an id of its own, by which it is saved and loaded", DOCS),
     }
 

@@ -27,10 +27,10 @@ NOW: dict[str, Any] = {}  # the world of this life: steps are plain functions wi
 class Workflow:
     """DBOS workflow of an agent, system database in SQLite"""
 
-    unit = "one step: what the model said, or what a tool returned"
+    unit = "one step: an answer of the model or the result of a tool"
     promises = {
         "resumes": (
-            "workflows always run to completion; after a crash they go on where they were",
+            "workflows always run to completion; after a crash they resume where they stopped",
             WORKFLOWS,
         ),
         "model-once": ("a step that has completed is never executed again", WORKFLOWS),

@@ -39,10 +39,7 @@ class Sqlite:
         "durable": ("the state of workflows and steps is stored in the system database", DOCS),
         "loadable": ("after a crash, workflows are recovered from their last completed step", DOCS),
         "continues": ("an application is resilient to any failure", DOCS),
-        "idempotent": (
-            "a workflow with an id that was used runs once, however often it is called",
-            WORKFLOWS,
-        ),
+        "idempotent": ("a workflow runs once per id, however often it is called", WORKFLOWS),
     }
     saves = 12
     largest = 100_000

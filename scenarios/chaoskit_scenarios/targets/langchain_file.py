@@ -23,7 +23,7 @@ class FileHistory:
     """LangChain FileChatMessageHistory, a JSON file for each session"""
 
     style = "append"
-    unit = "one add_message(): add_messages() calls it for each"
+    unit = "one add_message(): add_messages() calls it for each message"
     callers = "threads"
     largest = 200_000  # every message rewrites the whole file
     promises = {

@@ -70,7 +70,7 @@ class Sync(_Agent):
     unit = "one super-step of the graph"
     promises = {
         "resumes": ("execution resumes from the last recorded step after a failure", DOCS),
-        "same-answer": ("a workflow that is resumed comes to its end as if never interrupted", DOCS),
+        "same-answer": ("a resumed workflow completes as if never interrupted", DOCS),
         "no-orphan": ("state is checkpointed at the boundaries of super-steps", DOCS),
         "model-once": ("completed steps are not processed again when a workflow resumes", DOCS),
     }
@@ -97,7 +97,7 @@ class Async(Sync):
     # each is written once that step has done its work: as late as permitted.
     promises = {
         "resumes": ("execution resumes from the last recorded step after a failure", DOCS),
-        "same-answer": ("a workflow that is resumed comes to its end as if never interrupted", DOCS),
+        "same-answer": ("a resumed workflow completes as if never interrupted", DOCS),
         "no-orphan": ("state is checkpointed at the boundaries of super-steps", DOCS),
     }
 

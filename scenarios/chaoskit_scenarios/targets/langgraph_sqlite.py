@@ -53,8 +53,8 @@ class _Promised:
         "atomic": ("a checkpoint is a snapshot of the graph state", DOCS),
         "prefix": ("the full state history of a thread, in chronological order", DOCS),
         "loadable": ("if a node fails, the graph restarts from the last successful step", DOCS),
-        "continues": ("execution goes on from the last checkpoint", DOCS),
-        "isolated": ("a thread_id identifies a series of checkpoints of its own", DOCS),
+        "continues": ("execution continues from the last checkpoint", DOCS),
+        "isolated": ("each thread_id has its own series of checkpoints", DOCS),
         "immutable": ("prior checkpoints can be replayed and forked", DOCS),
     }
 

@@ -23,8 +23,8 @@ class Sqlite:
     callers = "tasks"
     promises = {
         "durable": ("every state transition is written to the database", DOCS),
-        "loadable": ("runs are recovered and resumed after a crash of the server", DOCS),
-        "continues": ("a resumed run goes on from its last checkpoint", DOCS),
+        "loadable": ("runs are recovered and resumed after a server crash", DOCS),
+        "continues": ("a resumed run continues from its last checkpoint", DOCS),
         "isolated": ("each handler tracks a run of its own", DOCS),
     }
 

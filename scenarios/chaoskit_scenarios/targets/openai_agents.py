@@ -35,7 +35,7 @@ class Sqlite:
         "durable": ("new items of a run are stored; with a file, the storage is persistent", DOCS),
         "prefix": ("the history of a session, in chronological order", DOCS),
         "loadable": ("a conversation is resumed with the same session, or one on the same file", DOCS),
-        "continues": ("later runs with the session go on with the stored history", DOCS),
+        "continues": ("later runs with the session continue the stored history", DOCS),
         "isolated": ("different session ids have separate conversation histories", DOCS),
     }
 

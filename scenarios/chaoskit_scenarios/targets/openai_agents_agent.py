@@ -33,7 +33,7 @@ class Sessions:
     """OpenAI Agents SDK agent with a SQLiteSession in a file"""
 
     unit = "one add_items(): the user's input, or a turn with its tool calls and their outputs"
-    promises = {"resumes": ("a conversation goes on in a session of the same id, on the same file", SESSIONS)}
+    promises = {"resumes": ("a conversation continues in a session with the same id and file", SESSIONS)}
 
     async def start(self, directory: str, world: Any) -> str:
         with opened(directory) as session:
@@ -55,7 +55,7 @@ class Sessions:
     async def park(self, directory: str, world: Any) -> None:
         with opened(directory) as session:
             result = await Runner.run(_agent(world, gate=True), world.task, session=session)
-            assert result.interruptions, "it should wait for an approval"
+            assert result.interruptions, "expected the run to wait for an approval"
             (Path(directory) / STATE).write_text(result.to_state().to_string())
 
     async def approve(self, directory: str, world: Any) -> None:
@@ -162,5 +162,5 @@ class Scripted(Model):
         return ModelResponse(output=[output], usage=Usage(), response_id=None)
 
     async def stream_response(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
-        raise AssertionError("the SDK wants this method to be there; nothing here asks for a stream")
+        raise AssertionError("the SDK requires this method; nothing here streams")
         yield

@@ -40,8 +40,8 @@ class FilePersistence:
     promises = {
         "durable": ("the state of a run is kept in a JSON file, a snapshot before each node", API),
         "prefix": ("the entire history of snapshots can be loaded", API),
-        "loadable": ("an interrupted run is taken up again from what was persisted", DOCS),
-        "continues": ("it goes on where it was, also in another process", DOCS),
+        "loadable": ("an interrupted run is resumed from what was persisted", DOCS),
+        "continues": ("it continues where it stopped, also in another process", DOCS),
     }
 
     def open(self, directory: str) -> None:

@@ -28,15 +28,18 @@ APPROVAL = ToolCall("approval_1", "approval", {})
 class Sqlite:
     """The reference agent on SQLite"""
 
-    unit = "one write of its journal: a decision, a call that is issued, its result"
+    unit = "one write to its journal: a decision, an issued call, or its result"
     promises = {
         "resumes": ("an accepted request is fulfilled after any crash (G1)", GUARANTEES),
-        "effects-kept": ("a call that was issued is settled, or said to be unknown (G5)", GUARANTEES),
-        "effects-once": ("a completed call is never run again, another never blindly (G4, G5)", GUARANTEES),
-        "surfaced": ("where nobody knows what came of a call, the user is asked (G5)", GUARANTEES),
-        "same-answer": ("a decision of the model is never asked for again (G3)", GUARANTEES),
-        "model-once": ("a decision is durable before anything is done about it (G3)", GUARANTEES),
-        "no-orphan": ("recovery removes what lies beyond a complete turn (G2)", GUARANTEES),
+        "effects-kept": ("an issued call is settled or reported as unknown (G5)", GUARANTEES),
+        "effects-once": (
+            "a completed call is never run again, an interrupted one never blindly (G4, G5)",
+            GUARANTEES,
+        ),
+        "surfaced": ("if the outcome of a call is unknown, the user is asked (G5)", GUARANTEES),
+        "same-answer": ("the model is never asked for a decision again (G3)", GUARANTEES),
+        "model-once": ("a decision is durable before it is acted upon (G3)", GUARANTEES),
+        "no-orphan": ("recovery removes incomplete turns (G2)", GUARANTEES),
         "valid": ("a line is durable before it counts; a damaged database is reported (G6, G9)", GUARANTEES),
         "consume-once": ("one process per session: the second is refused (G9)", GUARANTEES),
     }

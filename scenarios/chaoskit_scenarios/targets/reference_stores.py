@@ -28,14 +28,14 @@ class Files:
     promises = {
         "durable": ("a write is durable when it returns", "reference_agent/store/protocol.py", "power"),
         "atomic": ("a write happens whole or not at all", "reference_agent/store/protocol.py"),
-        "prefix": ("ids only grow, none is given twice", "reference_agent/store/protocol.py"),
+        "prefix": ("ids only grow, and none is reused", "reference_agent/store/protocol.py"),
         "loadable": ("opening cuts off what a crash left unfinished", "reference_agent/store/event_log.py"),
         "continues": ("a write that failed may be tried again", "reference_agent/store/protocol.py"),
         "isolated": ("the durable state of one session", "reference_agent/store/protocol.py"),
         "immutable": ("any version, exactly as it was", "reference_agent/store/protocol.py"),
         "consistent": ("a version is transcript, plan and budget", "reference_agent/store/records.py"),
         "idempotent": (
-            "what lies beyond a checkpoint is rolled back",
+            "what follows the last checkpoint is rolled back",
             "reference_agent/recovery/rollback.py",
         ),
         "fenced": ("one process per session: the second is refused", "reference_agent/store/lock.py"),

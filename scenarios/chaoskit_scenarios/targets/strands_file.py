@@ -44,7 +44,7 @@ class File:
     unit = "one append_message(): one message with all its content blocks"
     callers = "threads"
     promises = {
-        "durable": ("conversation and state outlive a restart of the application", DOCS),
+        "durable": ("conversation and state survive a restart of the application", DOCS),
         "prefix": ("an agent continues the conversation where it left off", DOCS),
         "loadable": ("an agent with the same session id restores its conversation", DOCS),
         "continues": ("a session that does not exist yet is created", API),

@@ -1,4 +1,4 @@
-"""The services on each store, and a disk that can refuse."""
+"""The services on each store, and a disk whose writes can fail."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How runs end: cancelled, left alone, stopped with the server; and who watches them."""
+"""How runs end: cancelled, left alone, or stopped with the server; and how they are watched."""
 
 import asyncio
 
@@ -35,7 +35,7 @@ def test_a_run_in_progress_ends_with_its_turn(service):
         service.model.go_on.set()
         outcome = await coordinator.outcome("s", "t")
         assert (outcome.state, outcome.reason) == ("cancelled", "cancelled by the user")
-        assert service.notes() == 1  # what was decided is done
+        assert service.notes() == 1  # the decision of its last turn is carried out
         assert service.model.asked == 1
         assert service.runs() == [["run.cancelled"]]
         assert (await service.say("milk", "a")).state == "answered"
@@ -46,12 +46,12 @@ def test_a_run_in_progress_ends_with_its_turn(service):
 
 
 def without_run(outcome):
-    """A later boot does not say which run it was."""
+    """A later boot reports no run id for it."""
     return type(outcome)(request_id=outcome.request_id, state=outcome.state, reason=outcome.reason)
 
 
-def test_an_answer_that_comes_all_the_same_stays_one(service):
-    """Its last turn was in progress when it was cancelled: what was told must not change."""
+def test_an_answer_that_arrives_despite_a_cancel_is_kept(service):
+    """Its last turn was in progress when it was cancelled: the reported answer must not change."""
 
     async def main(coordinator):
         complete = service.model.complete
@@ -76,7 +76,7 @@ def test_an_answer_that_comes_all_the_same_stays_one(service):
     played(service, main)
 
 
-def test_what_a_restart_interrupted_can_be_cancelled(service):
+def test_a_request_that_a_restart_interrupted_can_be_cancelled(service):
     async def main(coordinator):
         await waits(service)
         await service.boot()
@@ -110,10 +110,10 @@ def test_a_late_repeat_of_an_old_request_touches_nothing_that_waits_or_runs(serv
     played(service, main)
 
 
-def test_what_waits_cannot_be_continued_without_its_token(service):
+def test_a_waiting_run_cannot_be_continued_without_its_token(service):
     async def main(coordinator):
         token = await waits(service)
-        with pytest.raises(NothingToDo, match="waits"):
+        with pytest.raises(NothingToDo, match="is waiting"):
             await coordinator.go_on("s")
         assert service.kinds("token.minted") == ["token.minted"]
         await coordinator.resume("s", token, "r", "yes")
@@ -122,14 +122,14 @@ def test_what_waits_cannot_be_continued_without_its_token(service):
     played(service, main)
 
 
-def test_looking_at_a_session_leaves_it_to_others(service):
+def test_reading_a_session_does_not_lock_it(service):
     async def main(coordinator):
         await waits(service)
         await service.boot(create=False)
         assert (await service.coordinator.glance("s")).status == "interrupted_startup"
         other = Service(service.path, service.store)
         other.boots = service.boots
-        await other.boot()  # nobody has its lock
+        await other.boot()  # it is not locked
         assert await other.status() == "interrupted_startup"
         await other.coordinator.close()
 
@@ -140,7 +140,7 @@ def test_looking_at_a_session_leaves_it_to_others(service):
 
 
 @pytest.mark.requirement("O3")
-def test_whoever_waits_when_it_stops_is_told_and_the_next_boot_goes_on(service):
+def test_stopping_notifies_waiting_clients_and_the_next_boot_resumes(service):
     async def main(coordinator):
         await thinks(service)
         waiting = asyncio.create_task(coordinator.outcome("s", "t"))
@@ -179,11 +179,11 @@ def test_nothing_is_left_running_when_it_is_closed(service):
     played(service, main)
 
 
-# --- who watches
+# --- watchers
 
 
 @pytest.mark.requirement("O7")
-def test_watching_has_every_status_and_interruption_from_where_one_was(service):
+def test_a_watcher_gets_every_status_and_interruption_after_its_position(service):
     async def main(coordinator):
         await waits(service)
         service.now += 1000

@@ -20,7 +20,7 @@ def tree_of(module):
 
 
 def status_literals(tree):
-    """Of a session's status; the state of a request may be said or asked for: `state=`, `.state ==`."""
+    """Statuses of a session. The state of a request may be set and compared: `state=`, `.state ==`."""
     of_requests = set()
     for node in ast.walk(tree):
         match node:
@@ -43,7 +43,7 @@ def imported(tree):
 
 
 @pytest.mark.parametrize("module", ["service/coordinator", "service/http_api"])
-def test_the_facade_writes_no_file_and_knows_no_rule_of_a_status(module):
+def test_the_facade_writes_no_file_and_derives_no_status(module):
     tree = tree_of(module)
     assert status_literals(tree) == []
     assert set(imported(tree)) & WRITERS == set()
@@ -51,14 +51,14 @@ def test_the_facade_writes_no_file_and_knows_no_rule_of_a_status(module):
     assert not {call for call in calls if call == "open" or call.split(".")[-1].startswith("write")}
 
 
-def test_that_check_would_notice():
+def test_the_facade_check_catches_a_violation():
     found = ast.parse('import os\nif run.end is None: status = "running"\nOutcome(state="waiting")')
     assert status_literals(found) == ["running"]
     assert set(imported(found)) & WRITERS == {"os"}
     assert status_literals(tree_of("sessions/projector"))
 
 
-def test_only_the_coordinator_asks_the_projector_and_handlers_do_not_ask_the_store():
+def test_only_the_coordinator_uses_the_projector_and_handlers_never_use_the_store():
     modules = set(imported(tree_of("service/http_api")))
     assert "reference_agent.sessions.projector" not in modules
     assert not {each for each in modules if each.endswith((".sqlite", ".snapshot", ".agent"))}

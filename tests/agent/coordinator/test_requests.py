@@ -1,4 +1,4 @@
-"""Q1: a request is accepted once it is durable; the same id is the same request; a disk may refuse."""
+"""Q1: a request is accepted once it is durable; the same id is the same request; writes may fail."""
 
 import asyncio
 
@@ -31,7 +31,7 @@ def test_an_accepted_request_is_on_disk_and_gets_its_answer(service):
     played(service, main)
 
 
-def test_a_request_posted_again_is_told_its_outcome_and_nothing_is_done(service):
+def test_posting_a_finished_request_again_returns_its_outcome_and_does_nothing(service):
     async def main(coordinator):
         first = await service.say("milk", "a")
         length = len(service.log())
@@ -48,7 +48,7 @@ def test_a_request_posted_again_is_told_its_outcome_and_nothing_is_done(service)
     played(service, main)
 
 
-def test_a_running_request_posted_again_is_running_and_any_other_is_refused(service):
+def test_posting_a_running_request_again_reports_it_running_and_any_other_is_refused(service):
     async def main(coordinator):
         accepted = await thinks(service)
         assert await coordinator.post("s", "think", "t") == accepted
@@ -56,7 +56,9 @@ def test_a_running_request_posted_again_is_running_and_any_other_is_refused(serv
             await coordinator.post("s", "something else", "u")
         with pytest.raises(Busy):
             await coordinator.go_on("s")
-        assert await coordinator.outcome("s", "u") is None  # at once: it is another's run
+        assert (
+            await coordinator.outcome("s", "u") is None
+        )  # without waiting: the run belongs to another request
         both = asyncio.gather(*(coordinator.outcome("s", "t") for _ in range(2)))
         await asyncio.sleep(0)
         service.model.go_on.set()
@@ -90,7 +92,7 @@ def test_of_different_posts_at_once_one_is_accepted_and_the_others_are_busy(serv
     played(service, main)
 
 
-def test_a_request_that_a_restart_interrupted_goes_on_when_it_is_posted_again(service):
+def test_a_request_that_a_restart_interrupted_resumes_when_posted_again(service):
     async def main(coordinator):
         await thinks(service)
         await service.boot()
@@ -104,7 +106,7 @@ def test_a_request_that_a_restart_interrupted_goes_on_when_it_is_posted_again(se
     played(service, main)
 
 
-def test_an_unknown_session_and_an_unknown_request(service):
+def test_an_unknown_session_or_request_is_not_found(service):
     async def main(coordinator):
         files = sorted(service.path.iterdir())
         for call in (
@@ -125,11 +127,11 @@ def test_an_unknown_session_and_an_unknown_request(service):
     played(service, main)
 
 
-# --- Q1 and G8: a disk that refuses
+# --- Q1 and G8: writes that fail
 
 
 @pytest.mark.parametrize("points", [(), ("log.append", "run.start")])
-def test_what_the_disk_refuses_is_not_accepted(service, disk, points):
+def test_a_request_that_cannot_be_written_is_not_accepted(service, disk, points):
     async def main(coordinator):
         await coordinator.read("s")
         before = service.log()
@@ -137,7 +139,7 @@ def test_what_the_disk_refuses_is_not_accepted(service, disk, points):
         with pytest.raises(NotDurable, match="No space left"):
             await coordinator.post("s", "milk", "a")
         for told in (coordinator.outcome("s", "a"), coordinator.post("s", "milk", "a")):
-            with pytest.raises(NotDurable):  # nor is the answer told that it has in mind
+            with pytest.raises(NotDurable):  # nor is the answer in memory reported
                 await told
         assert service.log() == before
         disk.take()
@@ -148,7 +150,7 @@ def test_what_the_disk_refuses_is_not_accepted(service, disk, points):
     played(service, main)
 
 
-def test_an_answer_is_told_once_it_is_durable(service, disk):
+def test_an_answer_is_reported_only_once_it_is_durable(service, disk):
     async def main(coordinator):
         await thinks(service)
         disk.refuse()
@@ -166,7 +168,7 @@ def test_an_answer_is_told_once_it_is_durable(service, disk):
     played(service, main)
 
 
-def test_a_wait_whose_token_cannot_be_put_on_record_is_not_told_and_can_be_continued(service, disk):
+def test_a_wait_whose_token_cannot_be_written_is_not_reported_and_can_be_continued(service, disk):
     async def main(coordinator):
         await coordinator.read("s")
         session = await coordinator.session("s")

@@ -1,4 +1,4 @@
-"""Q2 to Q4: runs that wait, their tokens and deadlines, also across a restart. The clock is set."""
+"""Q2 to Q4: runs that wait, their tokens and deadlines, also across a restart. The tests set the clock."""
 
 import asyncio
 
@@ -60,7 +60,7 @@ def test_a_fresh_message_after_a_restart_cancels_what_waited_before_it(service):
 
 
 @pytest.mark.requirement("O5")
-def test_of_ten_that_resume_with_one_token_one_wins_and_is_told_so_again(service):
+def test_of_ten_clients_resuming_with_one_token_one_wins_and_a_retry_says_so_again(service):
     async def main(coordinator):
         token = await waits(service)
         tried = [coordinator.resume("s", token, f"r{n}", f"answer {n}") for n in range(10)]
@@ -81,7 +81,7 @@ def test_of_ten_that_resume_with_one_token_one_wins_and_is_told_so_again(service
 
 
 @pytest.mark.requirement("O5")
-def test_the_winner_is_told_the_same_after_a_restart(service):
+def test_the_winner_gets_the_same_response_after_a_restart(service):
     async def main(coordinator):
         token = await waits(service)
         told = await coordinator.resume("s", token, "r", "yes")
@@ -95,7 +95,7 @@ def test_the_winner_is_told_the_same_after_a_restart(service):
 
 
 @pytest.mark.requirement("O5")
-def test_the_secret_is_told_to_one_only(service):
+def test_the_secret_is_returned_to_one_client_only(service):
     async def main(coordinator):
         await coordinator.post("s", "ask may I?", "q")
         told = await asyncio.gather(*(coordinator.outcome("s", "q") for _ in range(3)))
@@ -107,7 +107,7 @@ def test_the_secret_is_told_to_one_only(service):
 
 
 @pytest.mark.requirement("O5")
-def test_a_rotated_token_replaces_the_other_also_one_that_nobody_has_fetched(service):
+def test_a_rotated_token_replaces_the_old_one_even_if_it_was_never_fetched(service):
     async def main(coordinator):
         await coordinator.post("s", "ask may I?", "q")
         session = await coordinator.session("s")
@@ -140,7 +140,7 @@ def test_a_restart_interrupts_the_wait_and_continuing_gives_a_new_token(service)
         assert service.report.status == {"s": "interrupted_startup"}
         assert service.kinds("run.interrupted", "token.revoked") == ["token.revoked", "run.interrupted"]
         await refused("revoked", coordinator.resume("s", token, "r", "yes"))
-        assert await service.status() == "interrupted_startup"  # nothing goes on by itself
+        assert await service.status() == "interrupted_startup"  # nothing resumes by itself
         assert await coordinator.outcome("s", "q") is None
         going = await coordinator.go_on("s")
         assert (going.request_id, going.state) == ("q", "running")
@@ -156,7 +156,7 @@ def test_a_restart_interrupts_the_wait_and_continuing_gives_a_new_token(service)
 
 
 @pytest.mark.requirement("O4")
-def test_any_message_takes_up_what_was_accepted_before(service):
+def test_any_message_first_resumes_what_was_accepted_before(service):
     async def main(coordinator):
         await thinks(service)
         await service.boot()
@@ -168,7 +168,7 @@ def test_any_message_takes_up_what_was_accepted_before(service):
     played(service, main)
 
 
-def test_while_a_message_takes_up_an_older_one_it_can_be_cancelled_and_deadlines_are_looked_at(service):
+def test_while_a_message_resumes_an_older_one_cancel_and_deadlines_still_work(service):
     async def main(coordinator):
         await thinks(service)
         await service.boot()
@@ -196,7 +196,7 @@ def test_while_a_message_takes_up_an_older_one_it_can_be_cancelled_and_deadlines
 
 @pytest.mark.requirement("O4")
 @pytest.mark.parametrize("again", ["continue", "post"])
-def test_after_the_deadline_the_token_is_refused_and_going_on_gives_a_new_one(service, again):
+def test_after_the_deadline_the_token_is_refused_and_continuing_gives_a_new_one(service, again):
     async def main(coordinator):
         token = await waits(service)
         service.now += 599
@@ -211,7 +211,7 @@ def test_after_the_deadline_the_token_is_refused_and_going_on_gives_a_new_one(se
         (line,) = [event for event in service.log() if event["kind"] == "run.interrupted"]
         assert line["reason"] == "wait_timeout"
         await refused("revoked", coordinator.resume("s", token, "r", "yes"))
-        assert await coordinator.outcome("s", "q") is None  # it does not wait any more
+        assert await coordinator.outcome("s", "q") is None  # it is no longer waiting
         if again == "post":
             await coordinator.post("s", "ask may I?", "q")
         else:
@@ -226,14 +226,14 @@ def test_after_the_deadline_the_token_is_refused_and_going_on_gives_a_new_one(se
 
 
 @pytest.mark.requirement("O4")
-def test_a_sweep_survives_that_a_session_is_opened_meanwhile(service):
+def test_a_session_may_be_opened_during_a_sweep(service):
     async def main(coordinator):
         session = await coordinator.session("s")
         async with session.turn:
             sweep = asyncio.create_task(coordinator.sweep())
             await asyncio.sleep(0)
             await coordinator.create("new", title="", provider="", model="")
-            assert not sweep.done()  # it was in the middle
+            assert not sweep.done()  # its turn was in progress
         await sweep
         assert coordinator.names() == ["new", "s"]
 
@@ -241,7 +241,7 @@ def test_a_sweep_survives_that_a_session_is_opened_meanwhile(service):
 
 
 @pytest.mark.requirement("O4")
-def test_one_session_whose_disk_refuses_does_not_keep_the_sweep_from_the_others(service):
+def test_a_write_error_in_one_session_does_not_stop_the_sweep_of_the_others(service):
     async def main(coordinator):
         await waits(service)
         broken = await coordinator.create("a", title="", provider="", model="")

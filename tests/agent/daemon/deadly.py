@@ -1,6 +1,6 @@
-"""A daemon in which some messages end the whole process, each time.
+"""A daemon in which some messages kill the whole process every time.
 
-`python -m` this DIRECTORY STORE BOOT AGENT, where nobody survives that AGENT is restored.
+Usage: `python -m tests.agent.daemon.deadly DIRECTORY STORE BOOT AGENT`; restoring AGENT kills the process.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ AGENTS = "abcde"
 
 class DeadlySession(ScriptedSession):
     async def send(self, message_id, content):
-        """The others think for longer: they are in the middle of their turns when it happens."""
+        """The others take longer, so that their turns are in progress when it happens."""
         if content == "deadly":
             await asyncio.sleep(1)
             os._exit(DEAD)

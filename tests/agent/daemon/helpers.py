@@ -1,4 +1,4 @@
-"""A directory with a daemon in it, on a clock that jumps, and death at the kth persist point."""
+"""A directory with a daemon in it, on a virtual clock, and a crash at the kth persist point."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ SCRIPTED = {"provider": "scripted", "model": "m1"}
 
 
 class Death(BaseException):
-    """The process is gone."""
+    """Simulates the death of the process."""
 
 
 _listener: list[Callable[[str, str], None]] = []
@@ -34,7 +34,7 @@ def _hook(event, args):
         _listener[-1](*args)
 
 
-sys.addaudithook(_hook)  # cannot be removed: installed once, and switched
+sys.addaudithook(_hook)  # an audit hook cannot be removed: installed once, then switched on and off
 
 
 class Points:
@@ -47,7 +47,7 @@ class Points:
         self.passed.append((name, when))
         self.when_called(name, when)
         if self.deadly is not None and len(self.passed) >= self.deadly:
-            raise Death  # also for whatever runs on: nothing persists after death
+            raise Death  # also for tasks that are still running: nothing persists after death
 
 
 @contextmanager
@@ -72,7 +72,7 @@ class Home:
 
     @asynccontextmanager
     async def store(self):
-        if self.segment:  # else as anybody opens it
+        if self.segment:  # else the default
             store = FilesDaemonStore(self.path, lambda: 0.0, self.segment)
             try:
                 yield store
@@ -84,7 +84,7 @@ class Home:
 
     @asynccontextmanager
     async def daemon(self, *, start=True):
-        """Recovered and started; it is left as a kill leaves it, unless somebody closes it."""
+        """A daemon, recovered and started. It is left as a kill leaves it, unless the test closes it."""
         self.boots += 1
         async with self.store() as store:
             daemon = Daemon(store, self.providers, new_id=ids_from(str(self.boots)), limits=self.limits)
@@ -94,11 +94,11 @@ class Home:
             yield daemon
 
     def run(self, act, *, start=True, order=None):
-        """`act(daemon)`, in a life of its own; what it returns."""
+        """Run `act(daemon)` in a life of its own and return its result."""
         answer = []
 
         async def main():
-            # The dead say nothing about tasks that nobody waits for any more.
+            # A dead process prints no warnings about pending tasks.
             asyncio.get_running_loop().set_exception_handler(lambda *_: None)
             async with self.daemon(start=start) as daemon:
                 answer.append(await act(daemon))
@@ -119,7 +119,7 @@ async def family(daemon):
 
 
 def assert_sound(state, spawned=()):
-    """The tree, the records and the histories, whatever has happened."""
+    """Check what always holds of the tree, the records and the histories."""
     assert set(state.parents) == set(state.agents)  # no orphan, no record without a link
     assert {p for p in state.parents.values() if p is not None} <= set(state.agents)
     assert set(spawned) <= set(state.agents)

@@ -1,4 +1,4 @@
-"""What the daemon promises while it lives: spawn, send, ask, suspend, resume, stop; both stores."""
+"""What the daemon promises while it runs: spawn, send, ask, suspend, resume, stop; both stores."""
 
 import asyncio
 import errno
@@ -73,7 +73,7 @@ def test_suspend_and_restore_keep_the_conversation(home):
 
 
 @pytest.mark.requirement("S2")
-def test_waking_goes_from_the_root_down_and_suspending_from_the_leaves_up(home):
+def test_resuming_goes_from_the_root_down_and_suspending_from_the_leaves_up(home):
     async def act(daemon):
         await family(daemon)
         seen = []
@@ -92,7 +92,7 @@ def test_waking_goes_from_the_root_down_and_suspending_from_the_leaves_up(home):
 
 
 @pytest.mark.requirement("S3", "S9")
-def test_a_reply_is_a_message_that_the_one_who_asked_handles_once(home):
+def test_a_reply_is_a_message_that_the_asking_agent_handles_once(home):
     async def act(daemon):
         await family(daemon)
         reply = await daemon.ask("b", "question", sender="a", message_id="m")
@@ -119,7 +119,7 @@ def test_two_agents_may_ask_each_other_at_the_same_time(home):
 
 
 @pytest.mark.requirement("S3")
-def test_a_send_with_a_known_id_is_a_repetition(home):
+def test_sending_a_known_id_again_does_nothing(home):
     async def act(daemon):
         await family(daemon)
         ids = await asyncio.gather(*(daemon.send("c", "x", message_id="m") for _ in range(3)))
@@ -138,7 +138,7 @@ def test_a_spawn_is_idempotent_and_an_agent_has_one_parent(home):
         await family(daemon)
         await family(daemon)
         for refused in ({"parent": "c"}, {"parent": None}):
-            with pytest.raises(Refused, match="is there, below a"):
+            with pytest.raises(Refused, match="already exists, under a"):
                 await daemon.spawn("b", **refused, **SCRIPTED)
         for name in ("user", "daemon"):
             with pytest.raises(Refused):
@@ -152,7 +152,7 @@ def test_a_spawn_is_idempotent_and_an_agent_has_one_parent(home):
 
 @pytest.mark.requirement("S2")
 def test_stopping_a_parent_refuses_the_child_that_is_being_spawned(home):
-    """Whatever comes first, there is no live child below a stopped parent."""
+    """Whichever comes first, no live child is left below a stopped parent."""
     outcomes = set()
 
     async def act(daemon):
@@ -177,7 +177,7 @@ def test_stopping_a_parent_refuses_the_child_that_is_being_spawned(home):
 
 
 @pytest.mark.requirement("S3")
-def test_messages_to_a_stopped_agent_are_set_aside_and_whoever_asked_is_told(home):
+def test_messages_to_a_stopped_agent_are_set_aside_and_the_sender_gets_an_error(home):
     async def act(daemon):
         await family(daemon)
         await daemon.send("c", "long", sender="a", wants_reply=True, message_id="m")
@@ -229,13 +229,13 @@ def test_a_full_mailbox_refuses_and_a_question_reserves_a_place_for_its_reply(tm
 
 
 @pytest.mark.requirement("S3")
-def test_poison_is_set_aside_after_five_tries_and_nobody_else_is_kept(home):
+def test_poison_is_set_aside_after_five_tries_and_blocks_nobody_else(home):
     async def act(daemon):
         await family(daemon)
         asked = asyncio.ensure_future(daemon.ask("b", "poison!", sender="a", message_id="p"))
         for agent in "abc":
             await daemon.send(agent, "fine", message_id=f"m{agent}")
-        with pytest.raises(NotAnswered, match="failed 5 times"):
+        with pytest.raises(NotAnswered, match="this message 5 times"):
             await asked
         await daemon.settled()
         assert daemon.set_aside() == {"p": "poison"}
@@ -261,7 +261,7 @@ def test_tries_are_counted_across_lives(home):
         with watched(when_called=lambda name, when: tries.append(name)):
             await daemon.settled()
         assert daemon.set_aside() == {"p": "poison"}
-        assert tries.count("inference") == 2 + 2  # it fails twice more; the root's prompt does not
+        assert tries.count("inference") == 2 + 2  # it fails twice more; the prompt to the root does not
 
     tries = []
     home.run(poisoned)
@@ -278,11 +278,11 @@ def test_a_second_daemon_is_refused(home):
     home.run(act)
 
 
-def test_what_is_not_known_is_refused(home):
+def test_unknown_agents_messages_and_providers_are_refused(home):
     async def act(daemon):
         await family(daemon)
         for asked in ("never", "m"):
-            with pytest.raises(Refused, match="is known"):
+            with pytest.raises(Refused, match="unknown message"):
                 await daemon.reply_to(asked)
         with pytest.raises(Refused):
             await daemon.stop("nobody")
@@ -293,8 +293,8 @@ def test_what_is_not_known_is_refused(home):
 
 
 @pytest.mark.requirement("S3")
-def test_with_threads_under_sqlite_and_a_clock_that_runs(tmp_path):
-    """As it is used: twenty agents at once, on aiosqlite as it is."""
+def test_it_works_with_real_sqlite_threads_and_a_real_clock(tmp_path):
+    """As in production: twenty agents at once, on the real aiosqlite."""
 
     async def main():
         async with opened_store(Location(tmp_path, "sqlite"), clock=lambda: 0.0) as store:
@@ -316,8 +316,8 @@ def test_with_threads_under_sqlite_and_a_clock_that_runs(tmp_path):
 
 
 @pytest.mark.requirement("S3")
-def test_a_turn_that_could_not_be_saved_is_not_saved_later_by_another(home):
-    """Found by errors of the disk: the session had it, the next blob had it, and it was handled again."""
+def test_a_turn_that_could_not_be_saved_is_not_saved_along_with_a_later_one(home):
+    """BUG found by disk errors: the turn stayed in memory, the next save had it, it was handled again."""
 
     async def act(daemon):
         await daemon.spawn("a", **SCRIPTED)

@@ -1,4 +1,4 @@
-"""Which order things happen in is decided by the seed: another one, another order; the same, the same."""
+"""The seed decides the order in which things happen."""
 
 import asyncio
 import random
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.requirement("S7")
 
 
 def order_of_steps(seed):
-    """Who of five takes each of three steps, where each time all five are ready at once."""
+    """The order in which five tasks take three steps each, with all five ready every time."""
     taken = []
 
     async def walk(name):
@@ -28,19 +28,19 @@ def order_of_steps(seed):
     return taken
 
 
-def test_without_a_seed_tasks_go_on_in_the_order_in_which_they_came():
+def test_without_a_seed_ready_tasks_run_in_fifo_order():
     assert order_of_steps(None) == [0, 1, 2, 3, 4] * 3
 
 
-def test_with_a_seed_the_order_of_ready_tasks_is_the_seeds():
+def test_with_a_seed_the_seed_decides_the_order_of_ready_tasks():
     orders = [tuple(order_of_steps(seed)) for seed in range(20)]
     assert orders == [tuple(order_of_steps(seed)) for seed in range(20)]
     assert len(set(orders)) == 20
-    for order in orders:  # still one step each, before anybody takes the next
+    for order in orders:  # still one step each before the next round
         assert [sorted(order[n : n + 5]) for n in (0, 5, 10)] == [[0, 1, 2, 3, 4]] * 3
 
 
-def test_callbacks_that_are_no_steps_of_tasks_keep_their_order():
+def test_callbacks_that_are_not_task_steps_keep_their_order():
     called = []
 
     async def main():
@@ -56,8 +56,8 @@ def test_callbacks_that_are_no_steps_of_tasks_keep_their_order():
 
 
 @pytest.mark.parametrize("store", STORES.names())
-def test_the_daemon_persists_in_an_order_that_the_seed_decides(tmp_path, store):
-    """The same operations at the same time; nothing but the order of ready tasks is drawn."""
+def test_the_seed_decides_the_order_in_which_the_daemon_persists(tmp_path, store):
+    """The same operations at the same times; the seed decides only the order of ready tasks."""
 
     def passed(seed, number):
         home = Home(tmp_path / f"{store}-{seed}-{number}", store)

@@ -1,4 +1,4 @@
-"""Death at every persist point, before and after it; then a recovery that may die, too."""
+"""A crash before and after every persist point; then a recovery that may crash too."""
 
 import asyncio
 import json
@@ -39,12 +39,12 @@ def in_memory():
 
 
 class Client:
-    """Does everything once; remembers what was acknowledged, and does the rest again after a death."""
+    """Does everything once; remembers what was acknowledged, and repeats the rest after a crash."""
 
     def __init__(self):
         self.spawned = set()
         self.sent = {}  # id -> receiver
-        self.replies = {}  # id -> what was said
+        self.replies = {}  # id -> reply
         self.stopped = set()
 
     async def act(self, daemon):
@@ -86,7 +86,7 @@ class Client:
 
 
 def check(daemon, client, *, done):
-    """The five invariants; `done`: also that nothing is left to do."""
+    """Check the five invariants; `done`: also that nothing is left to do."""
     state = daemon.state
     assert_sound(state, client.spawned)
     assert {state.agents[agent].state for agent in client.stopped} <= {"STOPPED"}
@@ -107,7 +107,7 @@ async def nothing(_daemon):
 
 @pytest.mark.requirement("S3", "S4", "S5", "S6")
 @pytest.mark.parametrize(("kind", "segment"), [("sqlite", None), ("files", None), ("files", 4)])
-def test_wherever_it_dies_nothing_acknowledged_is_lost(in_memory, kind, segment):
+def test_nothing_acknowledged_is_lost_at_any_crash_point(in_memory, kind, segment):
     names = set()
     for deadly in count(1):
         home, client = Home(in_memory / f"{deadly}", kind, segment=segment), Client()
@@ -140,7 +140,7 @@ def test_wherever_it_dies_nothing_acknowledged_is_lost(in_memory, kind, segment)
 
 @pytest.mark.requirement("S4", "S5")
 @pytest.mark.parametrize("kind", STORES.names())
-def test_a_recovery_may_die_wherever_it_likes(tmp_path, kind):
+def test_a_recovery_may_crash_at_any_point(tmp_path, kind):
     async def half(daemon):
         await family(daemon)
         await daemon.send("c", "question", sender="a", wants_reply=True, message_id="m")
@@ -157,7 +157,7 @@ def test_a_recovery_may_die_wherever_it_likes(tmp_path, kind):
         home = Home(tmp_path / f"{deadly}", kind)
         home.run(half)
         died = 0
-        for again in [deadly, 2, 2, 2, 2, 2, 2, 2, None]:  # 2: each life writes one thing and dies
+        for again in [deadly, 2, 2, 2, 2, 2, 2, 2, None]:  # 2: each life writes once and dies
             with watched(again):
                 try:
                     home.run(nothing, start=False)
@@ -188,7 +188,7 @@ def test_only_roots_are_resumed_with_a_prompt_and_children_on_demand(tmp_path, k
         assert states == {"a": "ACTIVE", "b": "SUSPENDED", "c": "SUSPENDED", "e": "SUSPENDED"}
         assert [message.content for message in told] == [prompt(daemon.state, "a")]
         assert told[0].content.startswith(PROMPT[:60])
-        assert told[0].content.endswith("when you send them a message: b.")
+        assert told[0].content.endswith("when you send it a message: b.")
         assert [len(history(daemon, agent)) for agent in "abce"] == [1, 0, 0, 0]
         await daemon.send("c", "wake up", sender="a")
         await daemon.settled()
@@ -201,8 +201,8 @@ def test_only_roots_are_resumed_with_a_prompt_and_children_on_demand(tmp_path, k
 @pytest.mark.requirement("S9")
 @pytest.mark.parametrize("kind", STORES.names())
 @pytest.mark.parametrize("point", ["send.completed", "message.enqueued", "message.delivered"])
-def test_b_replied_but_a_never_got_it(tmp_path, kind, point):
-    """B is not asked to repeat it: not even woken, once its turn is durable."""
+def test_a_reply_that_a_crash_kept_from_the_asking_agent_is_delivered(tmp_path, kind, point):
+    """B does not repeat it: once its turn is durable, B is not even resumed."""
     home = Home(tmp_path, kind)
 
     async def crash(daemon):
@@ -210,7 +210,7 @@ def test_b_replied_but_a_never_got_it(tmp_path, kind, point):
 
         def die(name, when):
             passed.append((name, when))
-            if (point, "after") in passed[4:]:  # after the question and its inference
+            if (point, "after") in passed[4:]:  # after the question and its turn
                 raise Death  # and ever after
 
         passed = []
@@ -231,7 +231,7 @@ def test_b_replied_but_a_never_got_it(tmp_path, kind, point):
 
 
 @pytest.mark.requirement("S4")
-def test_recovery_reads_what_counts_and_not_what_was_ever_sent(tmp_path, monkeypatch):
+def test_the_cost_of_recovery_does_not_grow_with_settled_messages(tmp_path, monkeypatch):
     monkeypatch.setattr(state_module, "REMEMBERED", 10)
     home = Home(tmp_path, "files", segment=50)
 
@@ -255,12 +255,12 @@ def test_recovery_reads_what_counts_and_not_what_was_ever_sent(tmp_path, monkeyp
         assert len(daemon.state.settled) == 10
 
     for number in numbers[:-1]:
-        segment_path(tmp_path, number).unlink()  # history: nobody reads it
+        segment_path(tmp_path, number).unlink()  # history: not read by recovery
     home.run(later)
 
 
 @pytest.mark.requirement("S4")
-def test_sqlite_keeps_what_counts_and_not_what_was_ever_sent(tmp_path):
+def test_sqlite_does_not_keep_every_message_ever_sent(tmp_path):
     home = Home(tmp_path, "sqlite")
 
     async def busy(daemon):
@@ -274,7 +274,7 @@ def test_sqlite_keeps_what_counts_and_not_what_was_ever_sent(tmp_path):
     async def look(daemon):
         query = daemon._journal._store._database.execute
         counts = await query("SELECT (SELECT count(*) FROM messages), (SELECT count(*) FROM settled)")
-        # With the prompt for the root, which is there when the recovery is over.
+        # Including the prompt for the root, which exists once recovery is complete.
         return counts, list(daemon.state.settled)[::999], list(daemon.state.undelivered)
 
     home.run(busy, start=False)
@@ -286,8 +286,8 @@ def test_sqlite_keeps_what_counts_and_not_what_was_ever_sent(tmp_path):
 
 @pytest.mark.requirement("S3", "S4")
 @pytest.mark.parametrize("kind", STORES.names())
-def test_a_message_that_waited_for_long_is_still_known_when_it_has_been_settled(tmp_path, monkeypatch, kind):
-    """Those that were settled last are known, not those that were sent last."""
+def test_a_message_that_waited_long_is_still_remembered_once_settled(tmp_path, monkeypatch, kind):
+    """The messages settled last are remembered, not those sent last."""
     monkeypatch.setattr(state_module, "REMEMBERED", 10)
     home = Home(tmp_path, kind)
 
@@ -347,7 +347,7 @@ def test_the_log_only_grows(tmp_path):
 
 
 def lives_of_a_deadly_daemon(directory, store, broken="nobody"):
-    """How many it takes until one of them ends in peace, and what that one says."""
+    """The number of processes until one exits normally, and the output of that one."""
     for life in range(1, 20):
         command = [sys.executable, "-m", "tests.agent.daemon.deadly", str(directory), store]
         command += [str(life), broken]
@@ -362,8 +362,8 @@ def lives_of_a_deadly_daemon(directory, store, broken="nobody"):
 
 @pytest.mark.requirement("S3")
 @pytest.mark.parametrize("store", STORES.names())
-def test_a_message_that_ends_the_whole_daemon_is_set_aside_and_those_beside_it_are_not(tmp_path, store):
-    """Five real deaths, each with everybody in the middle of a turn."""
+def test_a_message_that_crashes_the_daemon_is_set_aside_and_messages_in_progress_are_not(tmp_path, store):
+    """Five real crashes, each with every agent in the middle of a turn."""
     lives, aside, turns = lives_of_a_deadly_daemon(tmp_path, store)
     assert (lives, aside) == (6, {"mb": "poison"})
     for agent in "acde":
@@ -372,8 +372,8 @@ def test_a_message_that_ends_the_whole_daemon_is_set_aside_and_those_beside_it_a
 
 
 @pytest.mark.requirement("S1", "S3")
-def test_a_session_that_ends_the_daemon_when_it_is_restored_does_not_do_so_for_ever(tmp_path):
+def test_a_session_that_crashes_the_daemon_on_restore_does_not_crash_it_forever(tmp_path):
     _, aside, turns = lives_of_a_deadly_daemon(tmp_path, "sqlite", broken="d")
     assert (aside.pop("mb"), aside.pop("md")) == ("poison", "poison")
-    assert set(aside.values()) <= {"poison"}  # the prompts that were to wake d
+    assert set(aside.values()) <= {"poison"}  # the prompts that would have resumed d
     assert all(turns[agent].count(f"m{agent}") == 1 for agent in "ace")

@@ -1,4 +1,4 @@
-"""A server on a real socket, and what one does with the API, in a line each."""
+"""A server on a real socket, and a client with one method per API call."""
 
 import asyncio
 import json
@@ -11,11 +11,11 @@ from chaoskit_scenarios.sessions.http_target import NO_TLS, serving
 
 from reference_agent.service.http_api import application
 
-LIMIT = 20.0  # seconds: for what would hang if it were broken
+LIMIT = 20.0  # seconds, for what would otherwise hang
 
 
 class Client:
-    """What one does with the API, in a line each."""
+    """A client with one method per API call."""
 
     def __init__(self, http):
         self.http = http
@@ -40,7 +40,7 @@ class Client:
         return await self("POST", f"/sessions/{session}/messages", said)
 
     async def events(self, last=None, most=None, session="s", until=None):
-        """(id, event, data) of a stream, up to `most` or until an id; then we hang up."""
+        """(id, event, data) of a stream, up to `most` or until an id; then disconnects."""
         headers = {} if last is None else {"Last-Event-ID": str(last)}
         found, event = [], {}
         async with self.http.stream("GET", f"/sessions/{session}/events", headers=headers) as response:
@@ -91,7 +91,7 @@ def connected(client):
 
 
 async def until(holds):
-    """Step by step: server and client are in this loop, and neither has an event for what is waited for."""
+    """Poll: server and client share this loop, and neither signals what is awaited."""
     async with asyncio.timeout(LIMIT):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Clients that leave in the middle of anything leave nothing behind."""
+"""Clients that disconnect at any time leave nothing behind."""
 
 import asyncio
 import threading
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.requirement("O7")
 
 
 def others():
-    """The tasks but ourselves, and but the one that sse-starlette has for the whole process."""
+    """All tasks except this one and the one that sse-starlette keeps for the whole process."""
     return {
         task
         for task in asyncio.all_tasks() - {asyncio.current_task()}
@@ -20,13 +20,13 @@ def others():
 
 
 async def several_steps():
-    """Of the loop, in whose own thread everything runs: what was begun is then well under way."""
+    """Several rounds of the loop, after which whatever was started is in progress."""
     for _ in range(50):
         await asyncio.sleep(0)
 
 
 def waits_for_an_answer():
-    """Whether a handler is still there: it leaves when it sees that its client has."""
+    """Whether a handler is still running: it ends once it notices that its client has left."""
     return [task for task in others() if "run_asgi" in repr(task.get_coro())]
 
 
@@ -41,7 +41,7 @@ LEAVING = {
 
 
 @pytest.mark.parametrize("what", LEAVING)
-def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind(service, what):
+def test_a_client_that_disconnects_leaves_nothing_behind(service, what):
     async def main(client):
         coordinator = service.coordinator
         session = await coordinator.session("s")
@@ -60,7 +60,7 @@ def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind(service, what)
         assert not session.turn.locked()
         assert not coordinator._opening.locked()
         service.model.go_on.set()
-        if run:  # it goes on without the one who asked
+        if run:  # it continues without its client
             outcome = await coordinator.outcome("s", "t")
             assert outcome.state == ("cancelled" if what == "cancel" else "answered")
         assert others() <= before
@@ -68,7 +68,7 @@ def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind(service, what)
     run(service, main)
 
 
-def test_a_client_that_left_before_its_token_was_told_can_fetch_it(service):
+def test_a_client_that_disconnected_before_it_got_its_token_can_fetch_it(service):
     async def main(client):
         service.model.complete = slow = Slow(service.model)
         body = b'{"content": "ask may I?", "request_id": "q", "wait": true}'
@@ -95,7 +95,7 @@ class Slow:
         return await self._complete(*args, **how)
 
 
-def test_no_thread_is_left(service):
+def test_no_thread_is_left_behind(service):
     before = threading.active_count()
 
     async def main(client):

@@ -1,4 +1,4 @@
-"""The stream of events: nothing is missed, nothing comes twice, slow readers keep nobody waiting."""
+"""The stream of events: none is missed, none is repeated, and slow readers block nobody."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ def observed(service):
 
 
 @pytest.mark.parametrize("store", STORES.names())
-def test_whoever_comes_back_misses_nothing_and_sees_nothing_twice_also_across_a_restart(service, store):
+def test_a_client_that_reconnects_misses_and_repeats_no_event_even_across_a_restart(service, store):
     service.store = store
     seen = []
 
@@ -36,17 +36,17 @@ def test_whoever_comes_back_misses_nothing_and_sees_nothing_twice_also_across_a_
         assert wanted[-2][0] > seen[-1][0]
         seen.extend(await client.events(seen[-1][0], until=wanted[-1][0]))
         assert seen == wanted
-        assert await client.events(most=len(wanted)) == wanted  # and one that is new sees it all
+        assert await client.events(most=len(wanted)) == wanted  # and a new client sees all of it
         following = asyncio.create_task(client.events(seen[-1][0], most=1))
         await client("POST", "/sessions/s/cancel")
-        ((_id, _event, data),) = await following  # as it happens
+        ((_id, _event, data),) = await following  # live
         assert data["status"] == "idle"
 
     run(service, main)
     run(service, later)
 
 
-def test_right_after_boot_the_interruption_is_there(service):
+def test_the_interruption_is_in_the_stream_right_after_boot(service):
     async def main(client):
         await client.say("ask may I?", "q")
 
@@ -61,7 +61,7 @@ def test_right_after_boot_the_interruption_is_there(service):
 
 
 @pytest.mark.parametrize("given", ["x", "-1", "1.5", "1e3", "9" * 19, "0x1", "1 2"])
-def test_an_event_id_that_is_none(service, given):
+def test_an_invalid_event_id_is_refused(service, given):
     async def main(client):
         headers = {"Last-Event-ID": given}
         told = await client.error(400, "bad_event_id", "GET", "/sessions/s/events", headers=headers)
@@ -70,7 +70,7 @@ def test_an_event_id_that_is_none(service, given):
     run(service, main)
 
 
-def test_an_event_id_beyond_the_end_waits_for_what_comes(service):
+def test_an_event_id_beyond_the_end_waits_for_new_events(service):
     async def main(client):
         following = asyncio.create_task(client.events(10**6, most=1))
         changed = service.coordinator._sessions["s"].changed
@@ -82,7 +82,7 @@ def test_an_event_id_beyond_the_end_waits_for_what_comes(service):
     run(service, main)
 
 
-def test_a_reader_that_is_slow_or_leaves_keeps_nobody_from_anything(service):
+def test_a_slow_or_disconnected_reader_blocks_nobody(service):
     async def main(client):
         stuck = connected(client)
         stuck.sendall(raw("GET", "/events"))

@@ -15,7 +15,7 @@ from tests.agent.service import Disk
 pytestmark = pytest.mark.requirement("O7")
 
 
-# --- what is wrong
+# --- invalid input
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.requirement("O7")
         ("resume", b'{"result": "x"}', "token"),
     ],
 )
-def test_a_body_that_is_wrong_is_refused_and_says_what_was_expected(service, path, body, message):
+def test_an_invalid_body_is_refused_with_what_was_expected(service, path, body, message):
     async def main(client):
         before = service.log()
         told = await client.error(400, "bad_body", "POST", f"/sessions/s/{path}", content=body)
@@ -51,7 +51,7 @@ def test_a_body_that_is_wrong_is_refused_and_says_what_was_expected(service, pat
     run(service, main)
 
 
-def test_what_is_not_there(service):
+def test_unknown_paths_sessions_and_requests_are_not_found(service):
     async def main(client):
         await client.error(404, "not_found", "GET", "/")
         await client.error(404, "not_found", "GET", "/sessions/s/nothing")
@@ -99,7 +99,7 @@ NAMES = [
 ]
 
 
-def test_no_name_leads_anywhere_or_makes_a_file(service, tmp_path):
+def test_no_session_name_escapes_the_directory_or_creates_a_file(service, tmp_path):
     async def main(client):
         await client("GET", "/sessions/s")
         before = tree(tmp_path)
@@ -129,7 +129,7 @@ def tree(path):
     return {each: each.stat().st_size for each in sorted(path.rglob("*"))}
 
 
-def test_tokens_are_refused_with_a_code_each(service):
+def test_each_refusal_of_a_token_has_its_own_code(service):
     async def main(client):
         async def refused(status, code, token, request="r"):
             body = {"token": token, "result": "yes", "request_id": request}
@@ -178,7 +178,7 @@ def test_a_second_run_and_another_process_are_conflicts(service):
 
 def test_a_damaged_session_is_named_and_hides_no_other(service):
     (service.path / "bad.messages.jsonl").write_text('{"seq": 1}\n{"seq": 3}\n')
-    (service.path / "empty.messages.jsonl").write_text("")  # of a crash before the first line
+    (service.path / "empty.messages.jsonl").write_text("")  # left by a crash before the first line
 
     async def main(client):
         told = await client.error(500, "damaged", "GET", "/sessions/bad")
@@ -190,7 +190,7 @@ def test_a_damaged_session_is_named_and_hides_no_other(service):
     run(service, main)
 
 
-def test_a_disk_that_refuses_is_503_and_nothing_was_accepted(service, monkeypatch):
+def test_a_write_error_is_503_and_nothing_was_accepted(service, monkeypatch):
     disk = Disk(Points(monkeypatch))
 
     async def main(client):
@@ -219,7 +219,7 @@ def test_a_web_page_is_refused(service):
     run(service, main)
 
 
-def test_a_bug_is_500_and_names_nothing_but_its_kind(service):
+def test_a_bug_is_500_and_reveals_only_its_exception_type(service):
     async def main(client):
         def broken(_session):
             raise RuntimeError("with a secret in it")
@@ -237,19 +237,19 @@ def test_a_bug_is_500_and_names_nothing_but_its_kind(service):
         said = {"content": "b", "request_id": "b", "wait": True}
         await client.error(500, "internal", "POST", "/sessions/s/messages", said)
         del service.model.complete
-        assert (await client.say("b", "b"))["state"] == "answered"  # and it goes on
+        assert (await client.say("b", "b"))["state"] == "answered"  # and it continues
 
     run(service, main)
 
 
-# --- bodies that are too large, or not what their length says
+# --- bodies that are too large or do not match their Content-Length
 
 
 def large(size):
     return b'{"content": "' + b"x" * (size - 15) + b'"}'
 
 
-def test_a_body_of_the_largest_size_is_taken_and_one_byte_more_is_not(service):
+def test_a_body_of_the_maximum_size_is_accepted_and_one_byte_more_is_not(service):
     async def main(client):
         path = "/sessions/s/messages"
         await client("POST", path, content=large(LARGEST_BODY), expect=202)
@@ -267,7 +267,7 @@ def test_a_body_of_the_largest_size_is_taken_and_one_byte_more_is_not(service):
 
 
 def answer_to(client, request, *, cut):
-    """What a server says first to raw bytes; `cut`: and to silence after them."""
+    """The first response of a server to raw bytes; `cut`: to raw bytes followed by silence."""
     with connected(client) as connection:
         connection.sendall(request)
         if cut:
@@ -281,7 +281,7 @@ HEAD = b"POST /sessions/s/messages HTTP/1.1\r\nHost: x\r\n"
 @pytest.mark.parametrize(
     ("request_bytes", "status"),
     [
-        (HEAD + b"Content-Length: 99999999\r\n\r\n{}", 413),  # at once: nobody waits for the rest
+        (HEAD + b"Content-Length: 99999999\r\n\r\n{}", 413),  # at once, without waiting for the rest
         (HEAD + b'Content-Length: 50\r\n\r\n{"content": "cut', None),
         (HEAD + b'Content-Length: 3\r\n\r\n{"content": "a"}', 400),
         (HEAD + b"Content-Length: -1\r\n\r\n{}", 400),
@@ -292,7 +292,7 @@ HEAD = b"POST /sessions/s/messages HTTP/1.1\r\nHost: x\r\n"
         (b"\0\0\0\0\r\n\r\n", 400),
     ],
 )
-def test_a_request_that_lies_about_its_length_does_nothing(service, request_bytes, status):
+def test_a_request_with_a_wrong_content_length_does_nothing(service, request_bytes, status):
     async def main(client):
         before = service.log()
         found = await asyncio.to_thread(answer_to, client, request_bytes, cut=status is None)

@@ -1,4 +1,4 @@
-"""The HTTP API, over a real socket: every route, strange content, and no secret anywhere."""
+"""The HTTP API, over a real socket: every route, unusual content, and no secret in any output."""
 
 import json
 
@@ -17,7 +17,7 @@ STRANGE = 'a\u2028b\u2029c \U0001f600 \x85 \\ " </script> é'
 
 
 @pytest.mark.parametrize("store", STORES.names())
-def test_every_route(service, store):
+def test_every_route_works(service, store):
     service.store = store
 
     async def main(client):
@@ -78,7 +78,7 @@ def test_a_request_id_may_have_any_characters(service):
     run(service, main)
 
 
-def test_strange_content_comes_back_as_it_was(service):
+def test_unusual_content_is_returned_unchanged(service):
     async def main(client):
         await client.say(STRANGE, "a")
         waiting = await client.say("ask me", "q")
@@ -123,5 +123,5 @@ def test_no_secret_is_in_a_log_a_file_or_an_error(service, tmp_path, capfd, capl
     assert len(secrets) == 4
     for token in secrets:
         token_id, _, secret = token.partition(".")
-        assert token_id in everything  # it was looked for in the right place
+        assert token_id in everything  # the search covers the right files
         assert secret not in everything

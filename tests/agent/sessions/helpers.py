@@ -1,4 +1,4 @@
-"""A directory of sessions, a clock that somebody sets, and death at the kth persist point."""
+"""A directory of sessions, a clock that the test sets, and a crash at the kth persist point."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ TORN = b'{"seq":99,"ts":"2026-02-21T10:0'
 
 
 class Death(BaseException):
-    """The process is gone. Its descriptors are closed by the `with` it flies through, like by a kernel."""
+    """Simulates the death of the process; enclosing `with` blocks close its files, as the kernel would."""
 
 
 _listener: list[Callable[[str, str], None]] = []
@@ -29,7 +29,7 @@ def _hook(event: str, args: tuple[str, str]) -> None:
         _listener[-1](*args)
 
 
-sys.addaudithook(_hook)  # cannot be removed: installed once, and switched
+sys.addaudithook(_hook)  # an audit hook cannot be removed: installed once, then switched on and off
 
 
 class Points:
@@ -45,7 +45,7 @@ class Points:
 
 @contextmanager
 def dying_at(deadly: int | None) -> Iterator[Points]:
-    """`fired` is whether that point was reached; it is a fault of the test if nobody looks."""
+    """`fired` says whether that point was reached; every test must check it."""
     points = Points(deadly)
     _listener.append(points)
     try:
@@ -87,7 +87,7 @@ class Home:
         ttl: float = 600,
         deadline: float | None = None,
     ) -> str:
-        """The run waits; the text of its token."""
+        """Let the run wait; the text of its token."""
         text = self.service(record).mint(run, kind, "call_1", ttl)
         deadline_at = None if deadline is None else stamp(self.now + deadline)
         record.append(

@@ -1,6 +1,6 @@
-"""Death at every persist point of what writes more than one thing, before and after it; then again.
+"""A crash before and after every persist point of each operation with several writes; then a repeat.
 
-The log's kinds in the end are those of the life that nobody cut, however often it dies and wherever.
+However often and wherever it crashes, the log ends with the same kinds of events as without a crash.
 """
 
 from contextlib import suppress
@@ -17,7 +17,7 @@ TEARS = [False, True]
 
 
 def waiting(home, deadline=600.0):
-    """A session whose run waits; the text of its token."""
+    """A session whose run is waiting; the text of its token."""
     with home.open() as record:
         home.start(record)
         text = home.wait(record, deadline=deadline)
@@ -26,7 +26,7 @@ def waiting(home, deadline=600.0):
 
 
 def crashes(tmp_path, act, *, torn, deadline=600.0):
-    """For each point that `act` passes: a home in which it died there."""
+    """For each point that `act` passes: a home in which it crashed there."""
     for deadly in count(1):
         home = Home(tmp_path / f"{deadly}")
         text = waiting(home, deadline)
@@ -37,7 +37,7 @@ def crashes(tmp_path, act, *, torn, deadline=600.0):
                 pass
             else:
                 assert deadly > 4, "hardly anything was crashed"
-                assert len(points.passed) == deadly - 1  # each one before was reached, and deadly
+                assert len(points.passed) == deadly - 1  # each earlier point was reached and crashed
                 return
         if torn:
             with home.log().open("ab") as file:
@@ -46,14 +46,14 @@ def crashes(tmp_path, act, *, torn, deadline=600.0):
 
 
 def whole(tmp_path, act, deadline=600.0):
-    """The kinds after a life that nobody cut."""
+    """The kinds of events after a life without a crash."""
     home = Home(tmp_path / "whole")
     act(home, waiting(home, deadline))
     return final(home)
 
 
 def final(home):
-    """The kinds of the log; on the way, that the caches agree with it."""
+    """The kinds of events in the log; also checks that the caches agree with it."""
     with home.open(create=None) as record:
         assert record.snapshot == fold_all(SessionSnapshot("s"), record.events)
         assert record.tokens == fold_all_tokens({}, record.events)
@@ -83,7 +83,7 @@ def consume(home, text):
 @pytest.mark.requirement("O3", "O4", "O5")
 @pytest.mark.parametrize("torn", TEARS)
 @pytest.mark.parametrize("act", [sweep_after_restart, sweep_after_deadline, consume])
-def test_wherever_it_dies_the_repetition_writes_what_is_missing_and_no_more(tmp_path, act, torn):
+def test_after_a_crash_at_any_point_a_repeat_writes_only_what_is_missing(tmp_path, act, torn):
     wanted = whole(tmp_path, act)
     for home, text, point in crashes(tmp_path, act, torn=torn):
         for _ in range(2):
@@ -93,12 +93,12 @@ def test_wherever_it_dies_the_repetition_writes_what_is_missing_and_no_more(tmp_
 
 @pytest.mark.requirement("O3", "O4")
 @pytest.mark.parametrize("act", [sweep_after_restart, sweep_after_deadline])
-def test_a_recovery_that_dies_again_and_again_comes_to_the_same_end(tmp_path, act):
+def test_a_recovery_that_crashes_repeatedly_reaches_the_same_end(tmp_path, act):
     wanted = whole(tmp_path, act)
     for first in range(1, 4):
         home = Home(tmp_path / f"again-{first}")
         text = waiting(home)
-        for deadly in [first, *[2] * 20]:  # 2: each life writes one thing and dies
+        for deadly in [first, *[2] * 20]:  # 2: each life writes once and dies
             with dying_at(deadly):
                 try:
                     act(home, text)
@@ -111,7 +111,7 @@ def test_a_recovery_that_dies_again_and_again_comes_to_the_same_end(tmp_path, ac
 @pytest.mark.requirement("O4", "O5")
 @pytest.mark.parametrize("torn", TEARS)
 @pytest.mark.parametrize("sweep", [sweep_after_restart, sweep_after_deadline])
-def test_a_consume_that_died_is_completed_by_the_sweep_or_by_asking_again(tmp_path, torn, sweep):
+def test_an_interrupted_consume_is_completed_by_a_sweep_or_a_retry(tmp_path, torn, sweep):
     for home, text, point in crashes(tmp_path, consume, torn=torn):
         sweep(home, text)
         with home.open(create=None) as record:
@@ -120,7 +120,7 @@ def test_a_consume_that_died_is_completed_by_the_sweep_or_by_asking_again(tmp_pa
             assert found.count("run.resumed") == consumed, point
             assert found.count("run.interrupted") == (not consumed or sweep is sweep_after_restart)
             service = home.service(record)
-            if consumed:  # the request is answered, whatever has become of the run
+            if consumed:  # the request is answered whatever happened to the run
                 answer = service.consume(text, "q2", {"n": 2})
                 assert (answer.result, answer.first) == ({"n": 1}, False)
                 assert record.snapshot.run.wait is None
@@ -134,7 +134,7 @@ def test_a_consume_that_died_is_completed_by_the_sweep_or_by_asking_again(tmp_pa
 
 @pytest.mark.requirement("O5")
 @pytest.mark.parametrize("torn", TEARS)
-def test_a_rotation_that_died_is_completed_by_asking_again(tmp_path, torn):
+def test_an_interrupted_rotation_is_completed_by_a_retry(tmp_path, torn):
     answers = []
 
     def rotate(home, text):
@@ -146,7 +146,7 @@ def test_a_rotation_that_died_is_completed_by_asking_again(tmp_path, torn):
     again = wanted + wanted[-3:]
     for home, text, point in crashes(tmp_path, rotate, torn=torn):
         with home.open(create=None) as record:
-            # All was durable: the answer may have been lost with the life. Nobody else has that secret.
+            # All was durable, but the response, with the only copy of the secret, may have been lost.
             complete = kinds(record) == wanted
             assert len(record.tokens) == 1 + complete
         rotate(home, text)
@@ -159,7 +159,7 @@ def test_a_rotation_that_died_is_completed_by_asking_again(tmp_path, torn):
 
 
 @pytest.mark.requirement("O4", "O5")
-def test_a_rotation_that_died_leaves_nothing_that_a_sweep_cannot_end(tmp_path):
+def test_an_interrupted_rotation_leaves_nothing_that_a_sweep_cannot_settle(tmp_path):
     def rotate(home, text):
         with home.open(create=None) as record:
             home.service(record).rotate(id_of(text))
@@ -177,7 +177,7 @@ def test_a_rotation_that_died_leaves_nothing_that_a_sweep_cannot_end(tmp_path):
 
 @pytest.mark.requirement("O1")
 @pytest.mark.parametrize("torn", TEARS)
-def test_a_session_is_created_once_wherever_that_dies(tmp_path, torn):
+def test_a_session_is_created_once_even_if_creation_crashes(tmp_path, torn):
     for deadly in count(1):
         home = Home(tmp_path / f"new-{torn}-{deadly}")
         with dying_at(deadly) as points, suppress(Death), home.open() as record:
@@ -185,7 +185,7 @@ def test_a_session_is_created_once_wherever_that_dies(tmp_path, torn):
         if torn and home.log().exists():
             with home.log().open("ab") as file:
                 file.write(TORN)
-        home.manager().boot(home.path)  # may find what has not begun
+        home.manager().boot(home.path)  # may find a session that was never created
         with home.open() as record:
             assert [kind for kind in kinds(record) if kind == "session.created"] == ["session.created"]
             assert record.snapshot.title == "Fix"
@@ -195,7 +195,7 @@ def test_a_session_is_created_once_wherever_that_dies(tmp_path, torn):
 
 
 @pytest.mark.requirement("O1")
-def test_setting_an_untrusted_snapshot_aside_may_die_anywhere(tmp_path):
+def test_setting_an_untrusted_snapshot_aside_may_crash_at_any_point(tmp_path):
     for deadly in count(1):
         home = Home(tmp_path / f"aside-{deadly}")
         waiting(home)

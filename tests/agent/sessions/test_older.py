@@ -1,4 +1,4 @@
-"""What older releases wrote is read, and only added to."""
+"""Files written by older releases are read, and only appended to."""
 
 import json
 import shutil
@@ -33,7 +33,7 @@ def older(session, ending):
 
 
 def lacking(old, new, where=""):
-    """What of `old` is not in `new`."""
+    """The parts of `old` that are not in `new`."""
     for name, value in old.items():
         if name not in new:
             yield f"{where}{name}"
@@ -41,14 +41,14 @@ def lacking(old, new, where=""):
             yield from lacking(value, new[name], f"{where}{name}.")
 
 
-def test_every_fixture_is_looked_at():
+def test_every_fixture_is_tested():
     found = {path.name.split(".")[0] for path in OLDER.iterdir()} - {"README"}
     assert found == set(SESSIONS)
 
 
 @pytest.mark.requirement("O8")
 @pytest.mark.parametrize("session", SESSIONS)
-def test_it_is_read_and_only_added_to(home, session):
+def test_an_older_log_is_read_and_only_appended_to(home, session):
     status, added = SESSIONS[session]
     for boot in ("boot_1", "boot_1", "boot_2"):
         report = home.manager(boot).boot(home.path)
@@ -76,7 +76,7 @@ def test_missing_fields_have_defaults_and_known_ones_their_values(home):
 
 
 @pytest.mark.requirement("O8")
-def test_an_interruption_that_only_the_log_knows_is_not_written_again(home):
+def test_an_interruption_recorded_only_in_the_log_is_not_written_again(home):
     with home.open("interrupted", create=None) as record:
         run = record.snapshot.run
         assert (run.end, run.wait.resume_token_id) == ("interrupted", "rt_5f0")
@@ -87,7 +87,7 @@ def test_an_interruption_that_only_the_log_knows_is_not_written_again(home):
 
 
 @pytest.mark.requirement("O8")
-def test_fields_of_others_stay_as_long_as_what_they_are_about(home):
+def test_unknown_fields_are_kept_as_long_as_the_object_they_belong_to(home):
     home.manager().boot(home.path)
     stored = json.loads(home.snapshot("foreign").read_bytes())
     assert stored["tags"] == ["a", "b"]
@@ -104,7 +104,7 @@ def test_fields_of_others_stay_as_long_as_what_they_are_about(home):
 
 
 @pytest.mark.requirement("O8")
-def test_an_index_keeps_fields_of_others_and_no_tokens_of_nobody(home):
+def test_an_index_keeps_unknown_fields_but_not_unknown_tokens(home):
     with home.open("new") as record:
         home.start(record)
         home.wait(record)
@@ -125,7 +125,7 @@ def test_an_index_keeps_fields_of_others_and_no_tokens_of_nobody(home):
 
 
 @pytest.mark.requirement("O8")
-def test_a_session_without_an_introduction_can_be_given_one(home):
+def test_a_session_without_a_name_gets_a_session_created_line(home):
     with home.open("agent") as record:
         assert kinds(record)[-1] == "session.created"
         assert (record.snapshot.title, record.snapshot.run.run_id) == ("Fix", "run_f")

@@ -1,4 +1,4 @@
-"""Every combination of what the status is derived from, against rules that are written another way."""
+"""Every combination of inputs to the status, against an independent formulation of the rules."""
 
 from itertools import product
 
@@ -73,7 +73,7 @@ def model(boot, end, wait, which, expires, deadline):
 
 
 @pytest.mark.requirement("O2")
-def test_every_combination_has_the_status_that_the_rules_give():
+def test_every_combination_has_the_status_that_the_rules_specify():
     seen = set()
     for case in CASES:
         snapshot, tokens = built(*case)
@@ -126,7 +126,7 @@ def test_a_run_waits_exactly_as_long_as_its_token_would_be_accepted(case, now):
         accepted = False
     boot = snapshot.run.boot_id or "this"
     waiting = derive(snapshot, tokens, boot, now) == "waiting"
-    # A wait that names no token waits for none, also when there is one.
+    # A wait that names no token waits for none, even if there is one.
     assert waiting == (accepted and snapshot.run.boot_id is not None)
 
 
@@ -134,7 +134,7 @@ def test_a_run_waits_exactly_as_long_as_its_token_would_be_accepted(case, now):
 @given(
     st.sampled_from(CASES), st.sampled_from(["message.user", "status.derived", "boot.seen", "turn.completed"])
 )
-def test_talk_changes_no_status(case, kind):
+def test_messages_change_no_status(case, kind):
     snapshot, tokens = built(*case)
     event = {"seq": 9, "ts": "later", "kind": kind, "status": "running", "boot_id": "this"}
     assert derive(fold(snapshot, event), tokens, "this", NOW) == derive(snapshot, tokens, "this", NOW)

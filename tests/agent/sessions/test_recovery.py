@@ -1,4 +1,4 @@
-"""The sweep: what is due after a restart and after time went by, once."""
+"""The sweep: it does what is due after a restart or a deadline, exactly once."""
 
 import json
 
@@ -21,7 +21,7 @@ def record(home):
 
 
 def swept(home, record, boot="boot_1"):
-    """One sweep, and the certainty that nothing is left for the next."""
+    """One sweep; checks that a second one has nothing to do."""
     manager = home.manager(boot)
     appended = manager.sweep(record)
     assert manager.sweep(record) == []
@@ -82,7 +82,7 @@ def test_each_run_of_an_older_boot_gets_its_end_not_only_the_latest(home, record
 
 
 @pytest.mark.requirement("O3")
-def test_a_run_of_this_boot_that_another_one_followed_may_still_be_at_work(home, record):
+def test_an_earlier_run_of_this_boot_may_still_be_running(home, record):
     home.start(record, "run_2")
     assert swept(home, record)[0] == ["boot.seen", "status.derived"]
     assert record.open_runs == {"run_1": "boot_1", "run_2": "boot_1"}
@@ -92,9 +92,9 @@ def test_a_run_of_this_boot_that_another_one_followed_may_still_be_at_work(home,
 
 
 @pytest.mark.requirement("O3")
-def test_a_run_whose_boot_nobody_recorded_is_of_an_older_one(home):
+def test_a_run_without_a_boot_id_belongs_to_an_older_boot(home):
     with home.open() as record:
-        record.append("run.started", run_id="run_1", request_id="q")  # as the agent used to
+        record.append("run.started", run_id="run_1", request_id="q")  # as older releases of the agent did
         assert swept(home, record)[1] == "interrupted_startup"
 
 
@@ -138,7 +138,7 @@ def test_a_token_and_a_deadline_that_end_together_are_a_timeout(home, record):
 
 @pytest.mark.requirement("O4", "O5")
 @pytest.mark.parametrize("how", ["revoked", "expired", "missing"])
-def test_a_wait_whose_token_is_worth_nothing_is_interrupted_and_cannot_be_resumed(home, record, how):
+def test_a_wait_whose_token_is_invalid_is_interrupted_and_cannot_be_resumed(home, record, how):
     service = home.service(record)
     if how == "missing":
         wait = {"wait_kind": "approval", "resume_token_id": "rt_none"}
@@ -149,7 +149,7 @@ def test_a_wait_whose_token_is_worth_nothing_is_interrupted_and_cannot_be_resume
         service.revoke(id_of(text), "x")
     if how == "expired":
         home.now += 60
-    assert home.manager().status(record) == "interrupted_waiting"  # also before anybody swept
+    assert home.manager().status(record) == "interrupted_waiting"  # also before any sweep
     appended, status = swept(home, record)
     assert appended == ["token.expired"] * (how == "expired") + [
         "run.interrupted",
@@ -158,12 +158,12 @@ def test_a_wait_whose_token_is_worth_nothing_is_interrupted_and_cannot_be_resume
     ]
     assert status == "interrupted_waiting"
     assert interruptions(record) == [("run_1", "token_invalid")]
-    home.now += 1000  # and its deadline is nothing new
+    home.now += 1000  # and its deadline causes nothing more
     assert swept(home, record) == ([], "interrupted_waiting")
 
 
 @pytest.mark.requirement("O4")
-def test_a_consumed_token_is_made_up_for_even_when_the_deadline_has_passed_since(home, record):
+def test_a_consumed_token_resumes_its_run_even_if_the_deadline_has_passed_since(home, record):
     text = home.wait(record, deadline=60)
     record.append("token.consumed", token_id=id_of(text), request_id="q2", result=1)
     home.now += 100
@@ -186,7 +186,7 @@ def test_a_fresh_message_while_waiting_revokes_the_token_and_starts_a_new_run(ho
 
 
 @pytest.mark.requirement("O4", "O5")
-def test_tokens_of_runs_that_are_over_do_not_stay_active(home, record):
+def test_tokens_of_ended_runs_do_not_stay_active(home, record):
     first = home.wait(record, ttl=60)
     record.append("run.completed", run_id="run_1")
     home.start(record, "run_2")
@@ -202,7 +202,7 @@ def test_tokens_of_runs_that_are_over_do_not_stay_active(home, record):
 
 
 @pytest.mark.requirement("O3")
-def test_boot_goes_over_all_sessions_whatever_is_wrong_with_some(home):
+def test_boot_sweeps_all_sessions_even_if_some_are_damaged(home):
     for name in ("fine", "busy", "torn", "bad-log", "bad-snapshot", "idle"):
         with home.open(name) as record:
             if name != "idle":
@@ -235,7 +235,7 @@ def test_boot_goes_over_all_sessions_whatever_is_wrong_with_some(home):
 
 
 @pytest.mark.requirement("O3")
-def test_a_disk_that_refuses_one_session_does_not_stop_the_others(home, monkeypatch):
+def test_a_write_error_in_one_session_does_not_stop_the_others(home, monkeypatch):
     for name in ("a", "b"):
         with home.open(name) as record:
             home.start(record)

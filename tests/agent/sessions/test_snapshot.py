@@ -1,4 +1,4 @@
-"""The snapshot and the token index are caches of the log: whatever happens to them, the log decides."""
+"""The snapshot and the token index are caches of the log: whatever happens to them, the log is the truth."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def home(tmp_path):
 
 
 def filled(home) -> SessionRecord:
-    """A session that waits, as it is after a while; saved."""
+    """A saved session with some history whose run is waiting."""
     record = home.open()
     home.start(record)
     home.wait(record, deadline=600)
@@ -45,11 +45,11 @@ def filled(home) -> SessionRecord:
     return record
 
 
-# --- O1: the shape
+# --- O1: the format
 
 
 @pytest.mark.requirement("O1")
-def test_the_files_have_the_shape_of_the_specification(home):
+def test_the_files_have_the_specified_format(home):
     with filled(home) as record:
         token = record.snapshot.run.wait.resume_token_id
     assert json.loads(home.snapshot().read_bytes()) == {
@@ -94,7 +94,7 @@ def test_a_torn_last_line_is_cut_off_and_other_damage_names_file_and_line(home):
     with pytest.raises(DamagedLog, match=r"s\.messages\.jsonl, line 2: expected seq 2, found 3"):
         home.open()
     home.log().write_bytes(whole)
-    home.open().close()  # the lock was given back
+    home.open().close()  # the lock was released
 
 
 FOLDS = [
@@ -146,7 +146,7 @@ FOLDS = [
 
 @pytest.mark.requirement("O1")
 @pytest.mark.parametrize(("kind", "fields", "before", "after"), FOLDS)
-def test_each_event_changes_the_run_as_the_table_says(kind, fields, before, after):
+def test_each_event_changes_the_run_as_specified(kind, fields, before, after):
     event = {"seq": 9, "ts": TS, "kind": kind, **fields}
     folded = fold(SessionSnapshot("s", last_seq=8, run=before), event | {"run_id": "r"})
     assert folded.run == after
@@ -208,7 +208,7 @@ EVENTS = st.lists(
 
 @pytest.mark.requirement("O1", "O8")
 @given(EVENTS, st.integers(0, 12))
-def test_whatever_the_log_holds_folding_never_fails_and_may_be_cut_anywhere(events, cut):
+def test_folding_any_log_never_fails_and_may_be_split_anywhere(events, cut):
     whole = fold_all(SessionSnapshot("s"), events)
     part = fold_all(SessionSnapshot("s"), events[:cut])
     stored = msgspec.json.decode(msgspec.json.encode(part), type=SessionSnapshot)
@@ -248,7 +248,7 @@ def test_a_cache_that_is_missing_or_behind_changes_nothing(home, lost):
 
 @pytest.mark.requirement("O1")
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"id": 3}', b'{"id":"s","last_seq":-1}', b"\xff"])
-def test_a_damaged_cache_is_rebuilt_and_what_was_there_is_set_aside(home, damage):
+def test_a_damaged_cache_is_rebuilt_and_the_old_file_is_set_aside(home, damage):
     with filled(home) as record:
         wanted = record.snapshot, record.tokens
     home.snapshot().write_bytes(damage)
@@ -260,7 +260,7 @@ def test_a_damaged_cache_is_rebuilt_and_what_was_there_is_set_aside(home, damage
 
 
 @pytest.mark.requirement("O1")
-def test_a_damaged_snapshot_of_a_log_that_does_not_suffice_is_an_error_and_left_as_it_is(home):
+def test_a_damaged_snapshot_that_the_log_cannot_replace_is_an_error_and_left_unchanged(home):
     home.log().write_bytes(b'{"seq":1,"ts":"x","kind":"message.user","content":"hi"}\n')
     home.snapshot().write_bytes(b'{"id": "s", "title": "preci')
     for create in (None, {"title": "new"}):
@@ -291,7 +291,7 @@ def test_a_snapshot_ahead_of_the_log_is_not_trusted_even_when_the_log_has_grown(
 
 
 @pytest.mark.requirement("O1")
-def test_what_only_a_snapshot_ahead_of_the_log_knows_is_salvaged(home):
+def test_fields_known_only_to_a_snapshot_ahead_of_the_log_are_kept(home):
     home.log().write_bytes(b'{"seq":1,"ts":"x","kind":"message.user","content":"hi"}\n')
     stored = SessionSnapshot("s", "T", "/w", ProviderBlock("p", "m"), TS, TS, 7, RunBlock("r"))
     SnapshotFile(home.snapshot()).save(stored)
@@ -309,11 +309,13 @@ def test_a_snapshot_whose_log_is_gone_or_of_another_session_is_an_error(home):
     home.log().unlink()
     before = home.snapshot().read_bytes()
     for _ in range(2):
-        with pytest.raises(Damaged, match=r"s\.json: at seq 4, but the log ends at 0: where is s\.mess"):
+        with pytest.raises(
+            Damaged, match=r"s\.json: at seq 4, but the log ends at 0: s\.messages\.jsonl is missing"
+        ):
             home.open()
     assert home.snapshot().read_bytes() == before
     home.snapshot().rename(home.snapshot("t"))
-    with pytest.raises(Damaged, match=r"t\.json: says that it is of session 's'"):
+    with pytest.raises(Damaged, match=r"t\.json: belongs to session 's'"):
         home.open("t")
 
 
@@ -355,7 +357,7 @@ def test_a_snapshot_is_synced_before_it_gets_its_name_and_the_name_after(home, m
 
 
 @pytest.mark.requirement("O1")
-def test_a_full_disk_leaves_the_snapshot_as_it_was(home, monkeypatch):
+def test_a_full_disk_leaves_the_snapshot_unchanged(home, monkeypatch):
     file = SnapshotFile(home.snapshot())
     file.save(SessionSnapshot("s", "old"))
 
@@ -382,7 +384,7 @@ def test_only_what_has_changed_is_written(home):
 # --- sessions
 
 
-def test_who_may_open_a_session(home):
+def test_a_missing_or_busy_session_cannot_be_opened(home):
     with pytest.raises(UnknownSession, match="no session nobody in"):
         home.open("nobody", create=None)
     assert list(home.path.iterdir()) == []
@@ -405,7 +407,7 @@ def test_an_existing_session_is_not_created_again(home):
 @pytest.mark.parametrize(
     "name", ["", ".", "..", ".a", "a/b", "../a", "a b", "a\n", "a\0", "é", "a" * 101, "a.tokens", "a\\b", "~"]
 )
-def test_a_session_id_that_is_no_file_name_is_refused(home, name):
+def test_an_invalid_session_id_is_refused(home, name):
     with pytest.raises(BadSessionId, match="session id: expected 1 to 64 letters"):
         home.open(name)
     assert list(home.path.iterdir()) == []
@@ -434,7 +436,7 @@ def test_times_round_trip_and_sort(moment):
     assert (stamp(moment) < stamp(START)) == (moment < START)
 
 
-def test_a_deadline_that_cannot_be_read_has_passed_and_none_never_does():
+def test_an_unreadable_deadline_has_passed_and_a_missing_one_never_does():
     assert has_passed("soon", 0.0)
     assert not has_passed(None, 1e12)
     assert has_passed("2026-02-21T10:00:00Z", START)
@@ -443,7 +445,7 @@ def test_a_deadline_that_cannot_be_read_has_passed_and_none_never_does():
 
 
 @pytest.mark.requirement("O8")
-def test_unknown_fields_stay_with_the_thing_they_were_said_of():
+def test_unknown_fields_stay_with_the_object_they_belong_to():
     old = {"a": 1, "x": 1, "run": {"run_id": "r", "x": 2, "wait": {"resume_token_id": "t", "x": 3}}}
     same = {"a": 2, "run": {"run_id": "r", "wait": {"resume_token_id": "t"}}}
     assert overlay(old, same) == {
@@ -456,7 +458,7 @@ def test_unknown_fields_stay_with_the_thing_they_were_said_of():
     assert overlay(old, {"a": 2, "run": None}) == {"a": 2, "x": 1, "run": None}
 
 
-def test_a_token_leaves_active_once():
+def test_a_token_leaves_the_active_state_only_once():
     minted = {"kind": "token.minted", "token_id": "t", "hash": "h"}
     ends = [{"kind": f"token.{state}", "token_id": "t"} for state in ("consumed", "revoked", "expired")]
     for first in ends:

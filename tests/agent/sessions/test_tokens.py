@@ -1,4 +1,4 @@
-"""Resume tokens: who may resume, once, and what is left of it on disk."""
+"""Resume tokens: who may resume, only once, and what is stored."""
 
 import hmac
 import logging
@@ -58,10 +58,10 @@ def test_a_token_is_minted_persisted_validated_and_consumed(home, record, servic
 
 
 @pytest.mark.requirement("O5")
-def test_the_same_request_gets_the_same_answer_whatever_came_after(home, record, service):
+def test_the_same_request_always_gets_the_same_answer(home, record, service):
     text = home.wait(record, ttl=60)
     first = service.consume(text, "q2", ("a", 1))
-    assert first.result == ["a", 1]  # as it is read from the log
+    assert first.result == ["a", 1]  # as read from the log
     length = len(record.events)
     home.now += 1000  # it would have expired
     again = service.consume(text, "q2", "something else")
@@ -78,7 +78,7 @@ def test_the_same_request_gets_the_same_answer_whatever_came_after(home, record,
 
 
 @pytest.mark.requirement("O5")
-def test_each_refusal_has_its_code_and_tells_no_secret(home, record, service):
+def test_each_refusal_has_its_code_and_reveals_no_secret(home, record, service):
     text = home.wait(record, ttl=60, deadline=120)
     said = [
         refused("unknown", service.validate, "rt_none." + text.partition(".")[2]),
@@ -105,14 +105,14 @@ def test_each_refusal_has_its_code_and_tells_no_secret(home, record, service):
     "text",
     ["", ".", "a", "a.", ".b", "a.b.c", "a b.c", "a.b\n", "é.x", "a" * 101 + ".b", "a." + "b" * 201, "\0.b"],
 )
-def test_what_is_no_token_is_malformed(service, text):
+def test_text_that_is_not_a_token_is_malformed(service, text):
     refused("malformed", service.validate, text)
 
 
 @pytest.mark.requirement("O5")
 @given(st.text(max_size=40))
 @settings(max_examples=200)
-def test_no_text_is_accepted_by_chance(text):
+def test_random_text_is_never_accepted(text):
     with pytest.raises(TokenRefused):
         find({}, "s", text)
 
@@ -134,7 +134,7 @@ def test_secrets_are_compared_in_constant_time_also_for_ids_that_do_not_exist(
 
 
 @pytest.mark.requirement("O5")
-def test_a_token_of_another_session_is_unknown_also_when_its_log_was_copied(home, record, service):
+def test_a_token_of_another_session_is_unknown_even_if_its_log_was_copied(home, record, service):
     text = home.wait(record)
     with home.open("t") as other:
         home.start(other)
@@ -152,7 +152,7 @@ def test_a_token_whose_run_does_not_wait_for_it_cannot_resume_anything(home, rec
     text = home.wait(record, deadline=10)
     refused("wrong_wait", service.consume, early, "q", None)
     home.now += 10
-    refused("expired", service.consume, text, "q", None)  # the token lives, the wait does not
+    refused("expired", service.consume, text, "q", None)  # the token is still valid, but the wait has expired
     home.now -= 10
     record.append("run.interrupted", run_id="run_1", reason="process_restart")
     refused("wrong_run", service.consume, text, "q", None)
@@ -179,7 +179,7 @@ def test_rotating_replaces_the_token_of_the_same_wait(home, record, service):
     assert now.resume_token_id == id_of(new)
     assert (now.since_seq, now.deadline_at, now.kind) == (wait.since_seq, wait.deadline_at, wait.kind)
     assert kinds(record)[4:] == ["token.revoked", "run.waiting", "token.minted"]
-    # Asked again for the old one, by somebody who did not get the answer: that answer is worth nothing now.
+    # A retry for the old token, by a client that never got the response: that token is no longer valid.
     newest = service.rotate(id_of(old))
     refused("revoked", service.validate, new)
     assert service.consume(newest, "q2", 1).first
@@ -206,7 +206,7 @@ def test_revoking_and_expiring_are_one_line_each(home, record, service):
 
 
 @pytest.mark.requirement("O5")
-def test_the_secret_is_nowhere(home, record, capfd, caplog, tmp_path):
+def test_the_secret_is_stored_nowhere(home, record, capfd, caplog, tmp_path):
     caplog.set_level(logging.DEBUG)
     lines = tmp_path / "lines"
     with lines.open("w") as stream, written_to(stream, level="debug"):
@@ -227,4 +227,4 @@ def test_the_secret_is_nowhere(home, record, capfd, caplog, tmp_path):
         secret = text.partition(".")[2]
         assert len(secret) == 43  # 256 bits
         assert secret not in everything
-        assert hashed(secret) in everything  # and it was looked for in the right place
+        assert hashed(secret) in everything  # and the search covers the right files

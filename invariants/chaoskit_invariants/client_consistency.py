@@ -1,4 +1,4 @@
-"""told: every response to a client stays true, and the client's event stream has no gap.
+"""client-consistency: every response to a client stays true, and the client's event stream has no gap.
 
 Verifies that every accepted request (ack `told`) is eventually answered with the answer that was reported;
 and that the events a client saw (effect `remember` with the key `last-event`), however often it
@@ -20,16 +20,16 @@ OBSERVED = ("status.derived", "run.interrupted")
 
 
 def check(history: History) -> Iterator[Violation]:
-    told = list(history.of(Ack, "told"))
+    responses = list(history.of(Ack, "told"))
     seen = [e.args["id"] for e in history.of(Effect) if e.key == "last-event" and "id" in e.args]
     end = last(history.of(Probe, "end"))
-    if not told and not seen:
+    if not responses and not seen:
         raise NothingToJudge
     yield from _in_order(seen)
     if end is not None:
         events = [json.loads(line) for line in end.data["log"]]
-        yield from _without_a_hole(seen, [event["seq"] for event in events if event["kind"] in OBSERVED])
-        for ack in told:
+        yield from _without_gaps(seen, [event["seq"] for event in events if event["kind"] in OBSERVED])
+        for ack in responses:
             yield from _answered(ack, end.data["answers"])
 
 
@@ -39,25 +39,26 @@ def _in_order(seen: list[int]) -> Iterator[Violation]:
             yield Violation("repeated", f"event {after} came after event {before}")
 
 
-def _without_a_hole(seen: list[int], observed: list[int]) -> Iterator[Violation]:
+def _without_gaps(seen: list[int], observed: list[int]) -> Iterator[Violation]:
     newest = max(seen, default=0)
     for missed in sorted({seq for seq in observed if seq <= newest} - set(seen)):
-        yield Violation("missed", f"event {missed} is in the log, and the client never saw it")
+        yield Violation("missed", f"event {missed} is in the log, but the client never saw it")
     for unknown in sorted(set(seen) - set(observed)):
-        yield Violation("unknown", f"the client saw event {unknown}, which the log does not have")
+        yield Violation("unknown", f"the client saw event {unknown}, which is not in the log")
 
 
 def _answered(ack: Ack, answers: dict[str, str | None]) -> Iterator[Violation]:
     request, wanted = ack.data["request"], ack.data["answer"]
     found = answers.get(request)
     if found is None:
-        yield Violation("lost", f"{request} was accepted, and is not answered")
+        yield Violation("lost", f"{request} was accepted but never answered")
     elif wanted is not None and found != wanted:
-        yield Violation("changed", f"{request} was answered {wanted!r}, and now {found!r}")
+        yield Violation("changed", f"{request} was answered {wanted!r}; the answer is now {found!r}")
 
 
 INVARIANT = Invariant(
-    name="told",
-    summary="what a client was told over the wire stays true, and its events have no hole",
+    name="client-consistency",
+    aliases=("told",),
+    summary="every response to a client stays true, and its event stream has no gap",
     check=check,
 )
