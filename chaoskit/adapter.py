@@ -215,8 +215,8 @@ def _check_promises_are_plain(tree: ast.Module, place: str) -> None:
 
 def _unreadable(place: str, node: ast.AST) -> BadAdapter:
     return BadAdapter(
-        f"promises of {place}, line {getattr(node, 'lineno', '?')}: expected one plain dictionary in the class"
-        " body, of strings or of constants from the same file; chaoskit reads it without running the file"
+        f"promises of {place}, line {getattr(node, 'lineno', '?')}: expected one plain dictionary in the"
+        " class body, of strings or constants from the same file: chaoskit reads it without running the file"
     )
 
 

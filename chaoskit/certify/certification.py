@@ -233,7 +233,7 @@ def _check_that_it_is_as_read(adapter: Adapter, events: Sequence[Event]) -> None
         )
     if set(seen["promises"] or ()) != set(adapter.promises or ()):
         raise BadAdapter(
-            f"promises of {adapter.reference}: read {sorted(adapter.promises or ())} from its file, and Python"
+            f"promises of {adapter.reference}: its file declares {sorted(adapter.promises or ())}, but Python"
             f" sees {sorted(seen['promises'] or ())}: write one plain dictionary in the class body"
         )
 
