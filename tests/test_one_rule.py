@@ -177,8 +177,10 @@ def declared(tmp_path: Path, text: str):
         'KEPT = ("kept", "docs")\nclass T(Base):\n    promises = {"durable": KEPT}\n',
         f"ALL = {KEPT}\nclass T(Base):\n    promises = ALL\n",
         # The last base class that declares them does not win: Python's order does.
-        f"class R(Base):\n    promises = {{}}\nclass A(R): pass\nclass B(R):\n    promises = {KEPT}\n"
-        "class T(A, B): pass\n",
+        (
+            f"class R(Base):\n    promises = {{}}\nclass A(R): pass\nclass B(R): promises = {KEPT}\n"
+            "class T(A, B): pass\n"
+        ),
     ],
 )
 def test_promises_are_read_as_python_sees_them(tmp_path, text):

@@ -30,8 +30,9 @@ from chaoskit.model import Event, Fail, Invoke, Probe, Verdict, last, select
 from chaoskit.recording import Recording, labels
 from chaoskit.run import environment
 from chaoskit.search.budget import Budget
-from chaoskit.search.campaign import Progress, Search, prepared, unprepared
+from chaoskit.search.campaign import Search, prepared, unprepared
 from chaoskit.search.plan import Plan, Sweep, Watch
+from chaoskit.search.progress import Progress, SoFar, silent
 from chaoskit.search.result import Coverage, Witness
 from chaoskit.search.rig import CannotTest
 from chaoskit.search.tiers import Scope, Tier, Watched, chosen, default_tiers, tier_of, tiers
@@ -47,7 +48,7 @@ def settings_for(target: str, **options: Any) -> Settings:
 def certify(
     settings: Settings,
     wanted: Sequence[str] = (),
-    progress: Progress = lambda _so_far: None,
+    progress: Progress = silent,
     say: environment.Say = lambda _text: None,
 ) -> Certificate:
     """Certifies in these tiers, by default in the default tiers.
@@ -57,10 +58,12 @@ def certify(
     started = time.monotonic()
     target = settings.scenario.removeprefix(registry.TARGET)
     adapter = registry.adapter(target)
+    progress(SoFar(phase="installing"))
     python = environment.interpreter(adapter.requires, say)
     names = chosen(wanted or default_tiers())
     examination = _Examination(settings, adapter, [tiers()[name] for name in names], progress)
     examination.run()
+    progress(SoFar(phase="running the vendor's own suite", seconds=time.monotonic() - started))
     return examination.certificate(
         suite.run(adapter, say),
         {**environment.versions(python, adapter.requires), "python": platform.python_version()},
@@ -113,7 +116,7 @@ class _Examination:
 
     def _crash(self, variant: str) -> None:
         """All tiers with crashes: one recording, then plan by plan."""
-        with prepared(self._resolved(variant), record=True, needs_points=False) as ready:
+        with prepared(self._resolved(variant), self._search, record=True, needs_points=False) as ready:
             recording = ready.recording
             assert recording is not None
             _check_that_it_is_as_read(self._adapter, recording.events)
@@ -130,7 +133,8 @@ class _Examination:
 
     def _kill_between_changes(self, variant: str) -> None:
         """For a store that keeps nothing on disk: real kills before and after each change."""
-        with prepared(self._resolved(variant, points="named", jobs=1), record=False) as ready:
+        resolved = self._resolved(variant, points="named", jobs=1)
+        with prepared(resolved, self._search, record=False) as ready:
             self._search.go_through(
                 ready, [Sweep(fault="kill", deep=False)], tiers_of=lambda _plan: ["process"]
             )
