@@ -8,6 +8,7 @@ from chaoskit.model import Verdict
 from chaoskit.search.campaign import run_campaign
 from chaoskit.search.executors import one_each, stay_on
 from chaoskit.search.rig import CannotTest
+from chaoskit.search.progress import SoFar
 from chaoskit.settings import Settings
 from chaoskit.story import tell
 from tests.conftest import TARGETS
@@ -102,8 +103,16 @@ def test_runs_that_did_not_hold_are_kept_with_their_output(tmp_path):
 def test_progress_is_reported_after_every_run():
     told = []
     run_campaign(registry.resolve(Settings(scenario=f"{TARGETS}:COUNTING")), told.append)
-    assert [(so_far.runs, so_far.planned) for so_far in told] == [(n, 6) for n in range(1, 7)]
+    assert [so_far.phase for so_far in told] == ["starting", "running without faults", *["crashing"] * 6]
+    assert [(so_far.runs, so_far.planned) for so_far in told[2:]] == [(n, 6) for n in range(1, 7)]
     assert (told[-1].covered, told[-1].findings) == (6, 0)
+
+
+def test_the_time_left_follows_the_plan_or_the_limit_whichever_ends_first():
+    by_plan = SoFar(phase="crashing", runs=20, planned=100, seconds=10, limit=1000)
+    assert (by_plan.rate, by_plan.left) == (2, 40)
+    assert SoFar(phase="crashing", runs=20, planned=100, seconds=10, limit=15).left == 5
+    assert SoFar(phase="crashing", runs=20, seconds=10).left is None
 
 
 def test_a_worker_is_pinned_to_one_of_its_allowed_cores():

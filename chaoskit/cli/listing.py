@@ -42,10 +42,16 @@ def list_(what: str, scenario: str | None, syscalls: bool, json_file: str | None
     if json_file:
         write_json([dict(zip(("name", "summary"), row, strict=True)) for row in rows], json_file)
         return
+    console = Terminal().console
+    if not console.is_terminal:  # a line each, for other programs
+        width = max((len(name) for name, _ in rows), default=0)
+        for name, summary in rows:
+            click.echo(f"{name:<{width}}  {summary}")
+        return
     table = Table("name", HEADS.get(what, "what it is"), box=None, pad_edge=False, header_style="bold")
     for name, summary in rows:
         table.add_row(Text(name), Text(summary))
-    Terminal().console.print(table)
+    console.print(table)
 
 
 def _rows(what: str, scenario: str | None, **options: Any) -> list[tuple[str, str]]:
