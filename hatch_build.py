@@ -2,9 +2,8 @@
 
 Named in pyproject.toml under `targets.wheel.hooks.custom`: at the global level the library would leak
 into the sdist. Without a compiler the wheel is pure Python and still installs; `chaoskit doctor`
-then says what is missing. An editable install gets no library from here: the package builds its own
-in the user's cache when it is first needed (chaoskit/disk/interposer.py). How it is compiled is in
-chaoskit/disk/compiling.py.
+then reports what is missing. An editable install gets no library from here: the package builds one in the
+user's cache on first use (chaoskit/disk/interposer.py). chaoskit/disk/compiling.py has the compiler flags.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class InterposerHook(BuildHookInterface[Any]):
             return
         build_data["force_include"][str(target)] = str(PLACE / target.name)
         build_data["pure_python"] = False
-        # It links against the C library alone: any Python 3, but only this platform.
+        # The library links only against libc: it works with any Python 3, but only on this platform.
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["tag"] = f"py3-none-{platform}"
 

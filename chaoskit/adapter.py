@@ -1,8 +1,8 @@
-"""Adapter: what can be known of a third party's adapter without importing it, or its library.
+"""Adapter: a description of a third-party adapter, obtained without importing it or its library.
 
-Its file is read, not run: the requirements from its inline metadata (PEP 723), the methods and the plain
-class attributes from its syntax. So a certificate can be planned, and an environment made, where the
-library is not installed.
+The file is parsed, not executed: requirements come from its inline metadata (PEP 723), methods and plain
+class attributes from its syntax tree. A certificate can therefore be planned, and an environment created,
+before the library is installed.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from chaoskit.model import Subject
 
-CALLERS = ("one", "threads", "tasks")  # from where an application saves
+CALLERS = ("one", "threads", "tasks")  # where an application calls save from
 STYLES = ("snapshot", "history", "append", "workflow")
 _BLOCK = re.compile(r"(?m)^# /// script$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
 
 
 class BadAdapter(ValueError):
-    """The message says what was expected of the adapter, and what is there."""
+    """The message gives what was expected of the adapter and what was found."""
 
 
 class Promise(msgspec.Struct, frozen=True):
-    """What the library says of itself, and where; `power`: of a loss of power, too."""
+    """What the library documents, and where; `power`: the promise also covers power loss."""
 
     words: str
     where: str
@@ -38,7 +38,7 @@ class Promise(msgspec.Struct, frozen=True):
 
 
 class Adapter(msgspec.Struct, frozen=True, kw_only=True):
-    """`reference` is `file.py:Class`, wherever it was named from."""
+    """`reference` is always `file.py:Class`, with an absolute path."""
 
     name: str
     reference: str
@@ -56,7 +56,7 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def requirements(wanted: Sequence[str], instead: Sequence[str] = ()) -> tuple[str, ...]:
-    """`wanted`, with those that `instead` names replaced."""
+    """`wanted`, with the packages named in `instead` replaced."""
     try:
         mine = {Requirement(text).name.lower(): text for text in instead}
         kept = [text for text in wanted if Requirement(text).name.lower() not in mine]
@@ -66,7 +66,7 @@ def requirements(wanted: Sequence[str], instead: Sequence[str] = ()) -> tuple[st
 
 
 def read(name: str, reference: str) -> Adapter:
-    """Raises BadAdapter with one clear line."""
+    """Parse an adapter; BadAdapter explains in one line why it cannot be used."""
     path, class_name = _place(reference)
     source = path.read_text()
     try:
@@ -114,7 +114,7 @@ def inline_metadata(source: str, path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads("\n".join(lines))
     except tomllib.TOMLDecodeError as error:
-        raise BadAdapter(f"the inline metadata of {path} is no TOML: {error}") from None
+        raise BadAdapter(f"the inline metadata of {path} is not valid TOML: {error}") from None
 
 
 def _place(reference: str) -> tuple[Path, str]:
@@ -136,7 +136,7 @@ def _place(reference: str) -> tuple[Path, str]:
 
 
 def _lineage(found: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> list[ast.ClassDef]:
-    """The class and those of the same file that it derives from, itself first."""
+    """The class and its base classes from the same file, itself first."""
     bases = [base.id for base in found.bases if isinstance(base, ast.Name) and base.id in classes]
     return [found, *(node for base in bases for node in _lineage(classes[base], classes))]
 
@@ -147,7 +147,7 @@ def _methods(node: ast.ClassDef) -> list[str]:
 
 
 class _Known(ast.NodeTransformer):
-    """Puts the file's own plain constants where they are named."""
+    """Replaces names by the values of the file's plain constants."""
 
     def __init__(self, known: dict[str, Any]) -> None:
         self._known = known
@@ -162,15 +162,15 @@ def _constants(node: ast.ClassDef | ast.Module, known: dict[str, Any]) -> dict[s
         try:
             found[name] = ast.literal_eval(_Known(known).visit(value))
         except ValueError:
-            if name == "promises":  # would be read as none at all
+            if name == "promises":  # ignoring it would mean that the adapter declares no promises
                 raise BadAdapter(
-                    "promises: expected a plain dictionary, of strings or of the file's own constants"
+                    "promises: expected a plain dictionary of strings or of constants from the same file"
                 ) from None
     return found
 
 
 def _assignments(node: ast.ClassDef | ast.Module) -> Iterator[tuple[str, ast.expr]]:
-    """Plain and annotated ones, of one name each."""
+    """Plain and annotated assignments to a single name."""
     for each in node.body:
         if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name):
             yield each.targets[0].id, each.value
@@ -190,13 +190,13 @@ def _check(class_name: str, path: Path, methods: set[str], facts: dict[str, Any]
         raise BadAdapter(f"callers of {class_name}: expected {', '.join(CALLERS)}, got {callers!r}")
     most = facts.get("items_per_call")
     if most is not None and (not isinstance(most, int) or most < 1):
-        raise BadAdapter(f"items_per_call of {class_name}: expected a whole number from 1, got {most!r}")
+        raise BadAdapter(f"items_per_call of {class_name}: expected an integer of at least 1, got {most!r}")
     for claim, words in facts.get("promises", {}).items():
         texts = isinstance(words, tuple) and all(isinstance(word, str) for word in words)
         if not texts or len(words) not in (2, 3) or words[2:] not in ((), ("power",)):
             raise BadAdapter(
-                f"promise {claim!r} of {class_name}: expected (what is promised, where) or"
-                f' (what, where, "power"), got {words!r}'
+                f"promise {claim!r} of {class_name}: expected (text, where) or"
+                f' (text, where, "power"), got {words!r}'
             )
 
 

@@ -1,4 +1,4 @@
-"""Where chaoskit keeps what it can make again: environments, the compiled interposer."""
+"""The cache directory: environments and the compiled interposer, which can be rebuilt at any time."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ import platformdirs
 
 
 def cache_directory() -> Path:
-    """$CHAOSKIT_CACHE, or the user's cache."""
+    """$CHAOSKIT_CACHE, or the user's cache directory."""
     chosen = os.environ.get("CHAOSKIT_CACHE")
     return Path(chosen) if chosen else platformdirs.user_cache_path("chaoskit")

@@ -1,7 +1,7 @@
-"""Entry points: what this distribution and others declare by name, loaded when it is first asked for.
+"""Entry points: declarations of this distribution and of others, loaded on first use.
 
-A group has one entry per declaration, or per family: a sequence or a dictionary of declarations. Whatever
-is declared carries its own `name`. What chaoskit itself declares comes first, in the order of its families.
+An entry is one declaration, or a family: a sequence or a dictionary of declarations. Every declaration has
+a `name`. Those of chaoskit come first, in the order of its families.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from chaoskit.inside.loading import load
 
 T = TypeVar("T")
 OURS = "chaoskit"
-MANY = 40  # names: beside a good guess, a longer list helps nobody
+MANY = 40  # names; with a good guess, a longer list is not printed
 
 
 class UnknownName(ValueError):
-    """The user named something that is not there; the message says what is."""
+    """The user named something that does not exist; the message lists what does."""
 
 
 class CannotLoad(Exception):
-    """It is there, but importing it fails."""
+    """The declaration exists, but importing it fails."""
 
 
 def entries(group: str) -> list[EntryPoint]:
-    """Those of this distribution first, then the others by name."""
+    """Entries of this distribution first, then the others by name."""
     return sorted(entry_points(group=group), key=lambda e: (e.dist is None or e.dist.name != OURS, e.name))
 
 
 @cache
 def declared(group: str, kind: type[T]) -> dict[str, T]:
-    """Everything that is declared in a group, by name."""
+    """Every declaration of a group, by name."""
     found: dict[str, T] = {}
     for entry in entries(group):
         for each in _family(load_reference(entry.value)):
@@ -55,7 +55,7 @@ def _family(loaded: Any) -> Iterator[Any]:
 
 
 def load_reference(reference: str) -> object:
-    """What `module:name` or `file.py:name` names."""
+    """The object that `module:name` or `file.py:name` refers to."""
     place = reference.rpartition(":")[0]
     if place.endswith(".py") and not Path(place).exists():
         raise UnknownName(f"no file {place!r}")

@@ -1,6 +1,6 @@
-"""The pytest fixture `chaos`: runs scenarios and certificates with the seed of a test, and asserts on them.
+"""The pytest fixture `chaos`: runs scenarios, certifies adapters, and asserts on the results.
 
-Imported when a test first asks for it: `pytest_plugin` itself stays cheap.
+Imported when a test first requests the fixture, so that `pytest_plugin` stays cheap.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Chaos:
     def __init__(self, request: pytest.FixtureRequest, session_seed: int) -> None:
         self._request = request
         case = f"{session_seed}/{request.node.nodeid}"
-        #: depends on the session's seed and this test's id, on nothing else
+        #: depends only on the session's seed and this test's id
         self.seed = int.from_bytes(hashlib.blake2b(case.encode(), digest_size=4).digest(), "big")
         self._defaults: dict[str, Any] = {
             "seed": self.seed,
@@ -36,7 +36,7 @@ class Chaos:
         }
 
     def run(self, scenario: str, **options: Any) -> ChaosResult:
-        """A campaign; `options` are those of `chaoskit run`: seed, plan, runs, store, mutant, cold..."""
+        """Run a campaign; `options` are those of `chaoskit run`: seed, plan, runs, store, mutant, cold..."""
         settings = Settings(scenario=scenario, **{**self._defaults, **options})
         result = run_campaign(registry.resolve(settings))
         summary = json.dumps({"test": self._request.node.nodeid, **as_json([result])})
@@ -46,10 +46,10 @@ class Chaos:
     def certify(
         self, target: str | type, *, claims: Sequence[str] = (), tiers: Sequence[str] = (), **options: Any
     ) -> ChaosCertificate:
-        """A certificate of an adapter: its class, or a name that `chaoskit certify` knows.
+        """Certify an adapter, given as its class or as a name that `chaoskit certify` knows.
 
-        `claims` are those that shall hold whether they are promised or not; none named: every promise.
-        `tiers` are those to examine; none named: those of `chaoskit certify`.
+        `claims` must hold whether they are promised or not; by default, every promise must hold.
+        `tiers` default to those of `chaoskit certify`.
         """
         if isinstance(target, type):
             target = f"{inspect.getsourcefile(target)}:{target.__qualname__}"
@@ -58,7 +58,7 @@ class Chaos:
 
 
 class ChaosCertificate:
-    """A certificate that can be asserted; a failure ends with the line to paste."""
+    """A certificate to assert on; a failure message ends with the command that reproduces it."""
 
     def __init__(self, certificate: Certificate, claims: Sequence[str]) -> None:
         self.certificate = certificate
@@ -69,7 +69,7 @@ class ChaosCertificate:
         return self.certificate.verdict.value
 
     def assert_holds(self) -> None:
-        """Each claim that was asked for was measured, and violated in no tier; else: the verdict is HOLDS."""
+        """Every requested claim was measured and holds in every tier; without any, the verdict is HOLDS."""
         __tracebackhide__ = True
         c = self.certificate
         found = [f for f in c.findings if f.claim in self._claims] if self._claims else c.broken
@@ -86,7 +86,7 @@ class ChaosCertificate:
 
 
 class ChaosResult:
-    """A campaign's result; every failure ends with the line to paste."""
+    """A campaign's result to assert on; a failure message ends with the command that reproduces it."""
 
     def __init__(self, result: Result) -> None:
         self.result = result

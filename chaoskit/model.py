@@ -1,8 +1,8 @@
-"""Every noun of the engine as plain typed data, in the order in which the data flow.
+"""Every noun of the engine as plain typed data, in the order in which data flows.
 
     Scenario -> Plan -> Schedule -> (supervisor) -> History -> (oracle) -> Finding, Verdict -> Repro
 
-Nothing here does anything: no clock, no I/O, no randomness. Invariants import this module only.
+Pure data: no clock, no I/O, no randomness. Invariants import only this module.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Json = Any  # what json.loads returns; payloads belong to the scenario, not to t
 
 
 class Verdict(enum.Enum):
-    """HOLDS < UNKNOWN < VIOLATED, merged by maximum. NOT_MEASURED is for a claim nobody looked at."""
+    """HOLDS < UNKNOWN < VIOLATED, merged by maximum. NOT_MEASURED: no run put the claim to the test."""
 
     NOT_MEASURED = "NOT_MEASURED"
     HOLDS = "HOLDS"
@@ -31,11 +31,11 @@ class Verdict(enum.Enum):
 
     @staticmethod
     def merge(verdicts: Iterable[Verdict]) -> Verdict:
-        """The worst of them; of nothing at all, NOT_MEASURED (never HOLDS)."""
+        """The worst verdict; NOT_MEASURED (never HOLDS) if there are none."""
         return max(verdicts, key=lambda v: v.rank, default=Verdict.NOT_MEASURED)
 
 
-# --- what is tested ----------------------------------------------------------------------------
+# --- scenarios ---------------------------------------------------------------------------------
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,15 +43,15 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
     entry: str
     preload: tuple[str, ...] = ()  # modules that the zygote imports once, before it forks
-    deadline: float = 10.0  # seconds that one life may take before it counts as hung
-    requires: tuple[str, ...] = ()  # packages, in an environment of their own where need be
+    deadline: float = 10.0  # seconds after which a life counts as hung
+    requires: tuple[str, ...] = ()  # packages; installed into a separate environment if missing here
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing in the World that the target acts upon, and how helpful it is to a retrying caller."""
+    """A service of the World that the target calls, and what it offers to a caller that retries."""
 
     name: str
-    honours_keys: bool = False  # a second act with the same key is answered, not done again
+    honours_keys: bool = False  # a second request with the same key gets the first receipt, without effect
     verifiable: bool = False  # answers "did this happen?"
 
 
@@ -62,7 +62,7 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     breaks: str  # the invariant that must catch it
     patch: str
-    stores: tuple[str, ...] = ()  # those in which it is broken; none named: any
+    stores: tuple[str, ...] = ()  # stores on which it is broken; empty: all
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,14 +72,14 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     target: Target
     workload: Callable[[int], Json]  # seed -> plain data, handed to the target
-    workload_for: Callable[[int, int], Json] | None = None  # seed, agents -> the same with so many agents
+    workload_for: Callable[[int, int], Json] | None = None  # seed, number of agents -> workload
     invariants: tuple[str, ...]  # registered names or module:name references
     services: tuple[Service, ...] = ()
     mutants: tuple[Mutant, ...] = ()
-    stores: tuple[str, ...] = ()  # kinds of store that the target can be told to use, the default first
+    stores: tuple[str, ...] = ()  # kinds of store that the target supports, the default first
 
 
-# --- what is done to it ------------------------------------------------------------------------
+# --- faults and schedules ----------------------------------------------------------------------
 
 When = Literal["before", "after", "half"]
 
@@ -88,8 +88,8 @@ class PersistPoint(msgspec.Struct, frozen=True, order=True):
     """A place where durable state may change.
 
     A *named* point is the nth time that a life announces `name`. A *syscall* point has `op`, its
-    number among the life's operations on the watched directory (from 0); its name says what the
-    operation was, as `write sessions.db-wal`.
+    number among the life's operations on the watched directory (from 0); its name describes the
+    operation, such as `write sessions.db-wal`.
     """
 
     name: str
@@ -101,9 +101,9 @@ class PersistPoint(msgspec.Struct, frozen=True, order=True):
 
 
 class Fault:
-    """One thing that is done to one life, as plain data: the base of what `chaoskit.faults` declares.
+    """A fault injected into one life, as plain data: the base class of the faults in `chaoskit.faults`.
 
-    Open on purpose: a fault of another package is a Struct with a tag of its own that derives from this.
+    Other packages may derive their own faults from it: a Struct with its own tag.
     """
 
     __slots__ = ()
@@ -111,17 +111,17 @@ class Fault:
 
     @property
     def name(self) -> str:
-        """What is done, without where: a column of the table of points."""
+        """The fault without its point: a column of the table of points."""
         raise NotImplementedError
 
     @property
     def tier(self) -> str:
-        """The tier that a run with this fault alone belongs to."""
+        """The tier of a run with this fault only."""
         raise NotImplementedError
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """The fault of each life in turn; the life after the last one runs undisturbed."""
+    """The fault of each life, in order; the last life runs without a fault."""
 
     faults: tuple[Fault, ...] = ()
 
@@ -130,22 +130,22 @@ class Schedule(msgspec.Struct, frozen=True):
 
     @property
     def tier(self) -> str:
-        """What it puts to the test; a second crash is a test of recovery, whatever it is."""
+        """What the schedule tests; any second crash is a test of recovery."""
         if len(self.faults) > 1:
             return "recovery"
         return self.faults[0].tier if self.faults else "undisturbed"
 
 
 class Firing(msgspec.Struct, frozen=True):
-    """A persist point that was passed, as the child side saw it."""
+    """A persist point that the target's process passed."""
 
     point: PersistPoint
     when: When
 
 
-# --- what was seen -----------------------------------------------------------------------------
-# `at` is the position in the life's trace: how many named points it had announced, or, when its disk
-# is watched, how many operations it had made.
+# --- history -----------------------------------------------------------------------------------
+# `at` is the position in the life's trace: the number of named points announced so far, or of disk
+# operations if the disk is watched.
 
 
 class Born(msgspec.Struct, frozen=True, tag="born"):
@@ -153,7 +153,7 @@ class Born(msgspec.Struct, frozen=True, tag="born"):
 
 
 class Invoke(msgspec.Struct, frozen=True, tag="invoke"):
-    """An operation asked of the target. It ends in Ok, Fail, or Info: may or may not have happened."""
+    """An operation requested of the target. It ends in Ok, Fail or Info (outcome unknown)."""
 
     life: int
     at: int
@@ -182,7 +182,7 @@ class Info(msgspec.Struct, frozen=True, tag="info"):
 
 
 class Ack(msgspec.Struct, frozen=True, tag="ack"):
-    """The target said that something is durable: from here on, losing it is a violation."""
+    """The target acknowledged that something is durable: losing it from here on is a violation."""
 
     life: int
     at: int
@@ -191,7 +191,7 @@ class Ack(msgspec.Struct, frozen=True, tag="ack"):
 
 
 class Effect(msgspec.Struct, frozen=True, tag="effect"):
-    """A line of the Ledger. `applied` is false when the service recognised the key and did nothing."""
+    """An entry of the ledger. `applied` is false if the service recognised the key and did nothing."""
 
     life: int
     at: int
@@ -203,7 +203,7 @@ class Effect(msgspec.Struct, frozen=True, tag="effect"):
 
 
 class Probe(msgspec.Struct, frozen=True, tag="probe"):
-    """What was found on looking: `recovered` right after a recovery, `end` when all was done."""
+    """What the target found in its store: `recovered` right after recovery, `end` when its work is done."""
 
     life: int
     at: int
@@ -212,7 +212,7 @@ class Probe(msgspec.Struct, frozen=True, tag="probe"):
 
 
 class Crashed(msgspec.Struct, frozen=True, tag="crashed"):
-    """A planned fault fired, and the process is dead of it."""
+    """A planned fault fired and killed the process."""
 
     life: int
     at: int
@@ -220,7 +220,7 @@ class Crashed(msgspec.Struct, frozen=True, tag="crashed"):
 
 
 class Struck(msgspec.Struct, frozen=True, tag="struck"):
-    """A planned fault fired, and the process lived on."""
+    """A planned fault fired and the process survived it."""
 
     life: int
     fault: Fault
@@ -230,7 +230,7 @@ How = Literal["completed", "crashed", "failed", "hung", "died"]
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """How a life ended. `died` is a death that the harness did not cause."""
+    """How a life ended. `died`: the process died, but the harness did not kill it."""
 
     life: int
     how: How
@@ -244,7 +244,7 @@ D = TypeVar("D")
 
 
 class History(msgspec.Struct, frozen=True, dict=True):
-    """All that the oracle gets to see. `baseline` are the events of the same workload without faults."""
+    """The oracle's only input. `baseline` has the events of the same workload without faults."""
 
     events: tuple[Event, ...]
     baseline: tuple[Event, ...] = ()
@@ -256,7 +256,7 @@ class History(msgspec.Struct, frozen=True, dict=True):
         return select(self._baseline.get(kind, ()), kind, name)
 
     def once(self, derive: Callable[[History], D]) -> D:
-        """What several invariants derive from one history is derived once, and changed by none of them."""
+        """Cached `derive(self)`, shared by all invariants; they must not modify it."""
         if derive not in self._derived:
             self._derived[derive] = derive(self)
         found: D = self._derived[derive]
@@ -266,7 +266,7 @@ class History(msgspec.Struct, frozen=True, dict=True):
     def _derived(self) -> dict[object, Any]:
         return {}
 
-    # Every invariant looks for some kind of event, several times: sort them once.
+    # Invariants select events by kind, several times each: group them once.
 
     @cached_property
     def _events(self) -> dict[type, list[Event]]:
@@ -285,7 +285,7 @@ def _by_kind(events: Iterable[Event]) -> dict[type, list[Event]]:
 
 
 def last(events: Iterable[E]) -> E | None:
-    """The last of them, if there is one."""
+    """The last event, or None."""
     found = None
     for found in events:  # noqa: B007 - only the last one matters
         pass
@@ -299,29 +299,29 @@ def select(events: Iterable[Event], kind: type[E], name: str | None = None) -> I
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """What the target is asked to do. The seed decides all that is random, also its ids and times."""
+    """What the target is asked to do. The seed decides everything random, including ids and times."""
 
     seed: int
     content: Json
-    undisturbed: tuple[Event, ...] = ()  # what is seen of it without faults, once that is known
+    undisturbed: tuple[Event, ...] = ()  # the events of the run without faults, once it has been run
 
 
 DoubtKind = Literal[
-    "missed-fault",  # planned, and did not fire
-    "foreign-death",  # the process died, and chaoskit did not kill it
-    "blind-spot",  # something was done to the disk that the interposer cannot see
-    "strayed",  # before its crash the run did something else than without one
+    "missed-fault",  # a planned fault did not fire
+    "foreign-death",  # the process died, but chaoskit did not kill it
+    "blind-spot",  # a disk operation that the interposer cannot see
+    "strayed",  # before its crash the run differed from the run without faults
     "broken-invariant",  # an invariant raised an error
-    "nothing-judged",  # no invariant found anything to look at
-    "contradiction",  # a rebuilt state holds, and the real crash does not
-    "unconfirmed",  # found on a rebuilt state, and not in a real crash
-    "not-measured",  # nothing that happened put a claim to the test
+    "nothing-judged",  # no invariant found anything to judge
+    "contradiction",  # the rebuilt state holds, the real crash does not
+    "unconfirmed",  # found on a rebuilt state, not reproduced by a real crash
+    "not-measured",  # no run put the claim to the test
     "nothing-ran",
 ]
 
 
 class Doubt(msgspec.Struct, frozen=True, order=True):
-    """Why something proves nothing."""
+    """A reason why a run proves nothing."""
 
     kind: DoubtKind
     detail: str
@@ -333,39 +333,39 @@ class Doubt(msgspec.Struct, frozen=True, order=True):
 DOUBTS: dict[DoubtKind, str] = {
     "missed-fault": "the planned fault did not fire: {}",
     "foreign-death": "{}, but chaoskit did not kill it",
-    "blind-spot": "not seen: {}",
+    "blind-spot": "not visible to the interposer: {}",
     "strayed": "{}",
     "broken-invariant": "invariant {}",
     "nothing-judged": "no invariant found anything to judge{}",
-    "contradiction": "the harness contradicts itself: the rebuilt state holds, the real one does not: {}",
+    "contradiction": "the rebuilt state holds, but the real crash does not: {}",
     "unconfirmed": "found on a rebuilt state, not reproduced by a real crash: {}",
-    "not-measured": "nothing that happened put {} to the test",
+    "not-measured": "no run put {} to the test",
     "nothing-ran": "no schedule was run{}",
 }
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One schedule carried out."""
+    """One executed schedule."""
 
     schedule: Schedule
     history: History
-    traces: tuple[tuple[Firing, ...], ...]  # what each life passed, where a fault could strike
-    fired: int  # planned faults that really happened
+    traces: tuple[tuple[Firing, ...], ...]  # the points that each life passed, where a fault could strike
+    fired: int  # planned faults that fired
     doubts: tuple[Doubt, ...] = ()  # reasons why this run proves nothing
 
 
-# --- what was judged ---------------------------------------------------------------------------
+# --- judgement ---------------------------------------------------------------------------------
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """`kind` says in a word what went wrong and does not change with the data; `message` has the facts."""
+    """`kind` names what went wrong and does not depend on the data; `message` has the details."""
 
     kind: str
     message: str
 
 
 class NothingToJudge(Exception):
-    """Raised by an invariant on a history that has nothing for it to look at."""
+    """Raised by an invariant if a history has nothing for it to judge."""
 
 
 class Invariant(msgspec.Struct, frozen=True, kw_only=True):
@@ -379,13 +379,13 @@ Subject = Literal["store", "agent"]
 
 
 class Claim(Invariant, frozen=True, kw_only=True):
-    """An invariant of a certificate: what is examined of every adapter of this subject."""
+    """An invariant of a certificate, examined for every adapter of this subject."""
 
     subject: Subject
-    aspect: str  # the property of "Resume Means Resume" (arXiv 2608.03836) that it stands for; or none
-    # Whether persistence is for this: an adapter that declares no promises at all is held to it.
+    aspect: str  # the corresponding property in "Resume Means Resume" (arXiv 2608.03836), or none
+    # An adapter that declares no promises at all is still held to the basic claims.
     basic: bool = True
-    unpromised: tuple[str, ...] = ()  # kinds of violations that no promise about this claim covers
+    unpromised: tuple[str, ...] = ()  # kinds of violations that a promise of this claim does not cover
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -395,12 +395,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def signature(self) -> str:
-        """What stays the same when a bug is reproduced or its witness is shrunk."""
+        """Stays the same when the bug is reproduced or its witness is shrunk."""
         return f"{self.invariant}/{self.kind}"
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
-    """The oracle's answer for one run."""
+    """The oracle's result for one run."""
 
     verdict: Verdict
     claims: dict[str, Verdict]  # per invariant
@@ -409,13 +409,13 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Repro(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything that is needed to meet the same failure again."""
+    """Everything needed to reproduce a failure."""
 
     version: str
     scenario: str
     mutant: str | None
     seed: int  # of the workload
     schedule: Schedule
-    signature: str  # of the finding that was met; empty when there was none
-    store: str | None = None  # None: the scenario's default, also in tokens from before there were any
-    agents: int | None = None  # in the workload; None: as many as the scenario has by itself
+    signature: str  # of the finding; empty if there was none
+    store: str | None = None  # None: the scenario's default; older tokens have no store
+    agents: int | None = None  # in the workload; None: the scenario's default

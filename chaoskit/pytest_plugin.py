@@ -4,9 +4,9 @@
     def test_my_agent(chaos):
         chaos.run("my_package.scenarios:SCENARIO").assert_holds()
 
-Silent and cheap until it is used: nothing of the engine is imported before the fixture is. The seed
-is resolved once, on the controller, and handed to xdist's workers; a case depends on the seed and
-its own id only, so the same seed gives the same runs however the tests are distributed.
+The plugin is cheap until it is used: the engine is imported with the fixture. The seed is resolved once,
+on the controller, and passed to xdist's workers. A test depends only on the seed and its own id, so the
+same seed gives the same runs however the tests are distributed.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--chaos-seed",
         type=int,
         metavar="N",
-        help="the seed of all crash tests (default: a new one, shown in the header)",
+        help="the seed of all crash tests (default: random, shown in the header)",
     )
     group.addoption(
         "--chaos-budget",
         type=float,
         metavar="SECONDS",
-        help="the longest that one chaos.run may take before it stops early",
+        help="time limit of one chaos.run, after which it stops early",
     )
     group.addoption(
         "--chaos-jobs",
         type=int,
         default=1,
         metavar="N",
-        help="processes per chaos.run (default 1; xdist's -n spreads tests instead)",
+        help="worker processes per chaos.run (default 1; xdist's -n distributes the tests instead)",
     )
     group.addoption(
         "--chaos-report",
@@ -69,7 +69,7 @@ def _resolve_seed(config: pytest.Config) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """xdist: hand the controller's seed to a worker."""
+    """xdist: pass the controller's seed to a worker."""
     node.workerinput["chaos_seed"] = node.config.stash[_SEED]
 
 
@@ -78,7 +78,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 class _ReportWriter:
-    """On the controller: results arrive with the reports of the tests, also from xdist's workers."""
+    """Runs on the controller: results arrive with the test reports, including those of xdist's workers."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -94,6 +94,6 @@ class _ReportWriter:
 @pytest.fixture
 def chaos(request: pytest.FixtureRequest) -> Chaos:
     """Run scenarios under crashes: `chaos.run("payments").assert_holds()`."""
-    from chaoskit.fixture import Chaos  # noqa: PLC0415 - the engine is imported by those who use it
+    from chaoskit.fixture import Chaos  # noqa: PLC0415 - do not import the engine unless it is used
 
     return Chaos(request, request.config.stash[_SEED])

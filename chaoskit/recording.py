@@ -1,8 +1,8 @@
-"""Recording: one run without faults, operation by operation; and what crashes would have left of it.
+"""Recording: one run without faults, operation by operation, and the states that crashes would have left.
 
-Pure. A position is a number of operations done; an event with `at` = p was seen after p operations
-and before the next one. A crash at position p therefore comes after all events up to p: whatever had
-been acknowledged by then must survive it.
+Pure. A position is a number of completed operations; an event with `at` = p was observed after p operations
+and before the next one. A crash at position p therefore comes after all events up to p: everything
+acknowledged by then must survive it.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ class Recording(msgspec.Struct, frozen=True, dict=True):
     events: tuple[Event, ...]
 
     def until(self, position: int) -> list[Event]:
-        """What had been seen when so many operations were done."""
+        """The events observed up to this position."""
         seen = bisect_right(self._placed, position, key=lambda event: event.at)
         return [Born(0), *self._placed[:seen]]
 
     @cached_property
     def _placed(self) -> list[Placed]:
-        """In the order in which they were reported, so their positions never fall."""
+        """In the order in which they were reported, so their positions never decrease."""
         return [event for event in self.events if isinstance(event, Placed)]
 
     def ack_positions(self) -> list[int]:
-        """Positions at which something was acknowledged or done to the World."""
+        """Positions of acknowledgements and of effects on the World."""
         return [e.at for e in self.events if isinstance(e, Ack | Effect)]
 
 
 class CrashState:
-    """A state that a crash could have left: what is on the disk, and what had been seen."""
+    """A state that a crash could have left: the disk, and the position up to which events were observed."""
 
     __slots__ = ("fault", "image", "position")
 
@@ -72,7 +72,7 @@ class CrashState:
 
 
 def unfinished(events: Iterable[Event], life: int) -> list[Event]:
-    """Operations of a life that were asked for and not answered: they may or may not have happened."""
+    """Operations of a life that were invoked and did not return: they may or may not have happened."""
     asked: dict[int, Info] = {}
     for event in events:
         if isinstance(event, Invoke) and event.life == life:
@@ -86,7 +86,7 @@ def unfinished(events: Iterable[Event], life: int) -> list[Event]:
 
 
 def points(trace: Trace) -> list[PersistPoint]:
-    """One per operation, named after what it did to which file; and one for the end."""
+    """One per operation, named after the operation and its file, and one for the end."""
     seen: Counter[str] = Counter()
     found = []
     for label, op in zip(labels(trace), trace.ops, strict=True):
@@ -115,8 +115,8 @@ def _path(homes: dict[int, tuple[int, str]], file: int) -> str:
 def firings_of(trace: Trace, events: Iterable[Event], life: int) -> tuple[Firing, ...]:
     """Where a kill can strike a life that left this trace.
 
-    Before each operation, and half-way through each write. A kill after an operation leaves the same
-    disk as one before the next, so it is worth a run only where something was seen in between.
+    Before each operation, and halfway through each write. A kill after an operation leaves the same
+    disk as a kill before the next one, so it is tried only where an event was observed in between.
     """
     seen_at = {e.at for e in events if isinstance(e, Placed) and e.life == life}
     found = []

@@ -1,4 +1,4 @@
-"""What the engine knows by name: scenarios, invariants, claims, targets; and settings resolved by them."""
+"""Registries: scenarios, invariants, claims and targets by name; `resolve` looks up the names in settings."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ T = TypeVar("T")
 SCENARIOS = "chaoskit.scenarios"
 INVARIANTS = "chaoskit.invariants"
 CLAIMS = "chaoskit.claims"
-TARGETS = "chaoskit.targets"  # each a dictionary: name -> file.py:Class of an adapter
-SUBJECTS = "chaoskit.subjects"  # how an adapter of each subject becomes a scenario
-TARGET = "target:"  # a scenario of this name puts an adapter to the test
+TARGETS = "chaoskit.targets"  # each entry is a dictionary: name -> file.py:Class of an adapter
+SUBJECTS = "chaoskit.subjects"  # functions that turn an adapter of a subject into a scenario
+TARGET = "target:"  # prefix of scenarios that test an adapter
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings whose every name is known: nothing that is made from them can fail for a wrong name."""
+    """Settings with every name looked up, so that nothing built from them can fail on an unknown name."""
 
     settings: Settings  # with the store that is used
     scenario: Scenario
@@ -35,7 +35,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def resolve(settings: Settings) -> Resolved:
-    """Raises UnknownName, which says what there is, or CannotLoad."""
+    """Raises UnknownName, which lists the known names, or CannotLoad."""
     found = scenario(settings.scenario)
     chosen = msgspec.structs.replace(settings, store=store(found, settings.store))
     if settings.agents is not None:
@@ -54,7 +54,7 @@ def resolve(settings: Settings) -> Resolved:
 
 
 def scenarios() -> dict[str, Scenario]:
-    """Those that are known by name."""
+    """The scenarios registered by name."""
     found = entry_points.declared(SCENARIOS, Scenario)
     return dict(sorted(found.items()))
 
@@ -69,7 +69,7 @@ def scenario(name: str) -> Scenario:
 
 
 def targets() -> dict[str, str]:
-    """The known adapters: name -> reference."""
+    """The registered adapters: name -> reference."""
     found: dict[str, str] = {}
     for entry in entry_points.entries(TARGETS):
         family = entry_points.load_reference(entry.value)
@@ -79,7 +79,7 @@ def targets() -> dict[str, str]:
 
 
 def adapter(name: str) -> Adapter:
-    """A known name, module:Class or file.py:Class; `name@requirement,...` asks for other versions."""
+    """By name, module:Class or file.py:Class; `name@requirement,...` selects other versions."""
     head, colon, tail = name.rpartition(":")
     tail, _, instead = tail.partition("@")
     name = f"{head}{colon}{tail}"
@@ -92,7 +92,7 @@ def adapter(name: str) -> Adapter:
 
 
 def _scenario_of_target(name: str) -> Scenario:
-    """`NAME#variant` is the same with one more flag in its workload: zombie, fickle, race, fork."""
+    """`NAME#variant` sets one more flag in the workload: zombie, fickle, race, fork."""
     plain, _, variant = name.partition("#")
     found = adapter(plain)
     (entry,) = (entry for entry in entry_points.entries(SUBJECTS) if entry.name == found.subject)
@@ -111,7 +111,7 @@ def _scenario_of_target(name: str) -> Scenario:
 
 
 def invariants() -> dict[str, Invariant]:
-    """Every one there is, claims included."""
+    """All invariants, claims included."""
     found: dict[str, Invariant] = {**entry_points.declared(INVARIANTS, Invariant)}
     return dict(sorted({**found, **entry_points.declared(CLAIMS, Claim)}.items()))
 
@@ -136,7 +136,7 @@ def current_signature(signature: str) -> str:
 
 
 def claims(subject: Subject | None = None) -> dict[str, Claim]:
-    """What a certificate examines, in the order of its rows."""
+    """The claims that a certificate examines, in the order of its rows."""
     every = entry_points.declared(CLAIMS, Claim)
     return {name: claim for name, claim in every.items() if subject in (None, claim.subject)}
 
@@ -150,7 +150,7 @@ def _by_reference(what: str, name: str, kind: type[T], known: dict[str, T]) -> T
     return found
 
 
-# --- what a scenario offers
+# --- mutants, stores and agents of a scenario
 
 
 def mutant(scenario: Scenario, name: str, store: str | None = None) -> Mutant:
@@ -159,14 +159,12 @@ def mutant(scenario: Scenario, name: str, store: str | None = None) -> Mutant:
         raise UnknownName(unknown(f"mutant of {scenario.name}", name, sorted(known)))
     found = known[name]
     if found.stores and store not in found.stores:
-        raise UnknownName(
-            f"mutant {name!r} breaks only the store {', '.join(found.stores)}, and this is {store}"
-        )
+        raise UnknownName(f"mutant {name!r} needs --store {' or '.join(found.stores)}, got {store}")
     return found
 
 
 def store(scenario: Scenario, name: str | None) -> str | None:
-    """The store that was asked for, or the scenario's default; None where there is no choice."""
+    """The requested store, or the scenario's default; None if the scenario has no choice of stores."""
     if name is None:
         return scenario.stores[0] if scenario.stores else None
     if name.partition(":")[0] not in scenario.stores:  # `postgresql://...` is of the kind `postgresql`
@@ -175,10 +173,10 @@ def store(scenario: Scenario, name: str | None) -> str | None:
 
 
 def _check_agents(found: Scenario, seed: int, agents: int) -> None:
-    """Raises unless the scenario can have that many."""
+    """Raises UnknownName unless the scenario supports this number of agents."""
     if found.workload_for is None:
         able = ", ".join(name for name, each in scenarios().items() if each.workload_for)
-        raise UnknownName(f"{found.name} takes no --agents; what does: {able or 'nothing'}")
+        raise UnknownName(f"{found.name} does not support --agents; these scenarios do: {able or 'none'}")
     try:
         found.workload_for(seed, agents)
     except ValueError as error:

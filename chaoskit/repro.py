@@ -1,9 +1,9 @@
-"""Repro tokens: one printable word from which a failure is reproduced.
+"""Repro tokens: one printable word that reproduces a failure.
 
     ck1-<base64url of: CRC-32, then msgpack of Repro, deflated>
 
-The leading `ck1` is the format. Behaviour belongs to a version of chaoskit, so a token made by
-another version is refused rather than replayed into a different story.
+`ck1` is the version of the format. A schedule means the same thing only within one version of chaoskit,
+so a token of another version is rejected: a replay might take a different course.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from chaoskit.faults.kind import decode_hook
 from chaoskit.model import Repro
 
 PREFIX = "ck1-"
-_LIMIT = 1 << 22  # a token cannot make us inflate more than this
+_LIMIT = 1 << 22  # upper bound of the inflated size: tokens are untrusted input
 
 
 class BadToken(ValueError):
-    """Not a token, a damaged one, or one of another version; the message says which."""
+    """Not a token, damaged, or made by another version; the message says which."""
 
 
 def encode(repro: Repro) -> str:
@@ -34,7 +34,7 @@ def encode(repro: Repro) -> str:
 
 
 def short_id(token: str) -> str:
-    """A few characters that name a token where its result is at hand."""
+    """A short name for a token that `chaoskit replay` can look up."""
     return hashlib.blake2b(token.encode(), digest_size=3).hexdigest()
 
 
@@ -46,8 +46,8 @@ def decode(token: str) -> Repro:
     version = _version(body)
     if version != __version__:
         raise BadToken(
-            f"this token was made by chaoskit {version}, and this is chaoskit {__version__}: "
-            f"pip install chaoskit=={version} to replay it"
+            f"this token was made by chaoskit {version}, but this is chaoskit {__version__}: "
+            f"to replay it, pip install chaoskit=={version}"
         )
     try:
         return msgspec.msgpack.decode(body, type=Repro, dec_hook=decode_hook)
@@ -60,7 +60,7 @@ def _unpack(text: str) -> bytes:
         packed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         content = zlib.decompressobj().decompress(packed, _LIMIT)
     except (binascii.Error, zlib.error, ValueError):
-        raise BadToken("the token is damaged: was it copied whole?") from None
+        raise BadToken("the token is damaged: was it copied completely?") from None
     checksum, body = content[:4], content[4:]
     if zlib.crc32(body).to_bytes(4, "big") != checksum:
         raise BadToken("the token is damaged: its checksum does not match")
@@ -71,4 +71,4 @@ def _version(body: bytes) -> str:
     try:
         return str(msgspec.msgpack.decode(body)["version"])
     except (msgspec.DecodeError, KeyError, TypeError):
-        raise BadToken("the token does not say which version made it") from None
+        raise BadToken("the token does not contain the version that made it") from None

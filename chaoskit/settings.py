@@ -1,4 +1,4 @@
-"""Settings: everything that decides what a campaign does. Printed before it starts."""
+"""Settings: everything that determines a campaign. Printed before it starts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SAMPLE_RUNS = 100
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """As asked for. `registry.resolve` checks the names and fills in what depends on the scenario."""
+    """As requested. `registry.resolve` checks the names and fills in the scenario's defaults."""
 
     scenario: str
     seed: int = 0
@@ -24,9 +24,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     points: Literal["named", "syscalls"] = "named"
     profile: Profile = "ext4"
     plan: Literal["sweep", "sample"] = "sweep"
-    agents: int | None = None  # in the workload; None: as many as the scenario has by itself
+    agents: int | None = None  # in the workload; None: the scenario's default
     bias: Literal["uniform", "rare"] | None = None  # of a fuzz; None: rare
-    runs: int | None = None  # of a sample; states of a power loss
+    runs: int | None = None  # schedules of a sample, or power-loss states
     until_violation: bool = False  # stop at the first one
     seconds: float | None = None
     jobs: int = 1
@@ -34,8 +34,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     mutant: str | None = None
     cold: bool = False
     deadline: float | None = None
-    shard: tuple[int, int] = (0, 1)  # this one of so many parts; together they are the whole campaign
-    keep: str | None = None  # where runs that did not hold are saved
+    shard: tuple[int, int] = (0, 1)  # (index, number of shards); together they make up the campaign
+    keep: str | None = None  # directory for runs that do not hold
 
     @property
     def kinds(self) -> tuple[FaultKind, ...]:
@@ -43,17 +43,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def watches_disk(self) -> bool:
-        """Whether points are operations on the disk; one campaign has either these or names."""
+        """Whether points are disk operations; a campaign uses either these or named points."""
         return self.points == "syscalls" or any(kind.watches_disk for kind in self.kinds)
 
     @property
     def rebuilds(self) -> bool:
-        """Whether crash states are rebuilt from a recording, by all the faults asked for."""
+        """Whether all requested faults rebuild crash states from a recording."""
         return all(kind.rebuilt for kind in self.kinds)
 
     @property
     def fuzzes(self) -> bool:
-        """Whether every few runs have a fresh workload; rebuilt states all come from one."""
+        """Whether every few runs get a fresh workload; rebuilt states all come from a single one."""
         return self.plan == "sample" and self.agents is not None and not self.rebuilds
 
     @property
@@ -62,7 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fuzz_runs(self) -> int | None:
-        """None: until the time is over, or a violation is found."""
+        """None: until the time limit or the first violation."""
         endless = self.seconds is not None or self.until_violation
         return None if self.runs is None and endless else self.sample_runs
 
@@ -71,7 +71,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.runs or MOST_STATES
 
     def command_line(self) -> str:
-        """The options of the command line that ask for the same."""
+        """The equivalent options of `chaoskit run`."""
         words = [
             self.scenario,
             "--fault",
@@ -111,7 +111,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def settings_of(wanted: Repro, *, cold: bool = False) -> Settings:
-    """What a replay needs; the disk is watched only where these faults strike it."""
+    """The settings of a replay; the disk is watched only if a fault of the schedule needs it."""
     named = all(fault.point.op is None for fault in wanted.schedule.faults)
     return Settings(
         scenario=wanted.scenario,

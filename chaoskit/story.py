@@ -1,6 +1,6 @@
-"""The story of a run, in a few lines that a person can follow. Pure: events -> text.
+"""The story of a run in a few lines. Pure: events -> text.
 
-Per life: what it acknowledged, what it did to the World next to the crash, how it ended.
+Per life: what it acknowledged, its effects on the World around the crash, how it ended.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from chaoskit.model import Ack, Born, Crashed, Effect, Ended, Event, Fail, Invoke, Ok, Struck, select
 
-WIDTH = 74  # with its indentation a line fits on 80 columns
+WIDTH = 74  # an indented line fits in 80 columns
 AROUND = 4  # effects shown on either side of a crash
 
 
@@ -25,13 +25,13 @@ def tell(events: Sequence[Event]) -> tuple[str, ...]:
 
 
 def until_last_crash(events: Sequence[Event]) -> Sequence[Event]:
-    """Up to the last crash: the life after it does the same again."""
+    """Up to the last crash; the life after it repeats the same operations."""
     crashes = [number for number, event in enumerate(events, 1) if isinstance(event, Crashed | Struck)]
     return events[: crashes[-1]] if crashes else events
 
 
 def operations(events: Sequence[Event]) -> tuple[str, ...]:
-    """What was asked, in order, and how it was answered; with the crashes in their places."""
+    """The operations with their results, in order, and the crashes between them."""
     answers: dict[tuple[int, int], str] = {}
     for event in events:
         if isinstance(event, Ok | Fail):
@@ -69,7 +69,7 @@ def _acknowledged(acks: list[Ack]) -> Iterator[str]:
 
 
 def _effects(effects: list[Effect], *, crashed: bool) -> Iterator[str]:
-    """Those next to the crash: the last before it, the first after it."""
+    """The effects around the crash: the last ones before it, the first ones after it."""
     shown = effects[-AROUND:] if crashed else effects[:AROUND]
     left_out = len(effects) - len(shown)
     if crashed and left_out:

@@ -1,7 +1,7 @@
-"""What things cost: ratios, measured side by side in one run, because machines are noisy.
+"""Benchmarks: ratios measured in one run, because machines are noisy.
 
-Each comparison runs its ways in interleaved rounds and compares medians, wall time beside CPU time
-(of this process and all it started). Never a test: a number on a loaded machine proves nothing.
+Each comparison runs its variants in interleaved rounds and compares medians of wall time and CPU time
+(of this process and all it started). This is no test: a number from a loaded machine proves nothing.
 
     ci/bench [--rounds N] [--json FILE]
 """
@@ -48,7 +48,7 @@ from chaoskit.settings import Settings
 from reference_agent.messages import Budget, Message, Plan
 from reference_agent.store.sqlite import SqliteStore
 
-Way = Callable[[], int]  # does its work and says how often
+Way = Callable[[], int]  # does its work and returns the number of units done
 COMMITS = 20_000  # enough that the interpreter's start does not matter
 WRITER = """
 import sqlite3, sys
@@ -61,7 +61,7 @@ for i in range(int(sys.argv[1])):
 
 
 def cpu_seconds() -> float:
-    """Of this process and all it started, those that live on (a zygote, its lives) included."""
+    """Of this process and all it started, including those still running (a zygote, its lives)."""
     uses = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     mine = sum(use.ru_utime + use.ru_stime for use in uses)
     return mine + sum(map(cpu_of, descendants(os.getpid())))
@@ -75,16 +75,16 @@ def descendants(pid: int) -> Iterator[int]:
 
 
 def cpu_of(pid: int) -> float:
-    """User and system time, its own and that of the children it has waited for."""
+    """User and system time of a process and of the children it has waited for."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def compare(title: str, ways: dict[str, Way], rounds: int, goal: str) -> dict[str, object]:
-    """Medians per unit of work; the first way is what the others are compared with."""
+    """Medians per unit of work; the first variant is the reference for the others."""
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     gc.collect()
-    gc.freeze()  # as a campaign's workers do: what lives for ever is not collected again and again
+    gc.freeze()  # as a campaign's workers do: permanent objects stay out of collections
     for _ in range(rounds):
         for name, way in ways.items():
             wall, cpu = time.perf_counter(), cpu_seconds()
@@ -108,7 +108,7 @@ def compare(title: str, ways: dict[str, Way], rounds: int, goal: str) -> dict[st
     return {"goal": goal, "rows": rows}
 
 
-# --- what recording costs ------------------------------------------------------------------------
+# --- recording -----------------------------------------------------------------------------------
 
 
 def writing(control: interposer.Control, way: str) -> Way:
@@ -152,7 +152,7 @@ def ready(**options: object) -> Iterator[tuple[Rig, Workload]]:
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """All that is started meanwhile shares one of them: a number per core, whatever the machine has."""
+    """Pins everything started meanwhile to one core: results are per core, whatever the machine has."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})
     try:
@@ -212,7 +212,7 @@ def power_state_cost(rounds: int) -> dict[str, object]:
 
 
 def long_trace() -> Recording:
-    """A long recording of SQLite commits, made by the program above."""
+    """A long recording of SQLite commits, made by WRITER."""
     with interposer.new_control() as control, tempfile.TemporaryDirectory(dir=base_directory()) as directory:
         start = snapshot(directory)
         control.arm(directory, "record")
@@ -270,7 +270,7 @@ def acks_of(trace: Trace) -> list[int]:
 
 
 async def filled(path: Path, turns: int) -> SqliteStore:
-    """A session of so many turns of two messages, each with its checkpoint."""
+    """A session of `turns` turns, each with two messages and a checkpoint."""
     store = await SqliteStore.open(path, "bench", "agent", time.time, inloop.connect)
     await store.create_session("model", "provider", "scratch")
     for turn in range(1, turns + 1):
@@ -281,7 +281,7 @@ async def filled(path: Path, turns: int) -> SqliteStore:
 
 
 def store_cost(rounds: int) -> dict[str, object]:
-    """What a checkpoint costs early and late, and what loading costs per message."""
+    """The cost of a checkpoint early and late in a session, and of loading, per message."""
 
     def checkpoints(store: SqliteStore, turn: int) -> Way:
         async def work() -> int:

@@ -1,7 +1,7 @@
-"""What the daemon costs: many agents, many messages, and a recovery after them.
+"""Benchmarks of the daemon: many agents, many messages, and a recovery after them.
 
-Each measurement is a process of its own, because the peak of its memory is one of the numbers. SQLite is
-used as anybody uses it, with its thread; the provider does nothing.
+Each measurement runs in its own process, because peak memory is one of the numbers. SQLite runs in its
+thread, as in production; the provider does nothing.
 
     python ci/bench_daemon.py traffic STORE AGENTS MESSAGES        (also part of ci/bench)
     python ci/bench_daemon.py recovery STORE SENT UNDELIVERED
@@ -36,11 +36,11 @@ from reference_agent.ids import ids_from
 from reference_agent.store.kinds import Location
 from reference_agent.store.registry import STORES
 
-WAVE = 2  # messages for each agent before they are waited for: what waits takes memory, too
+WAVE = 2  # messages per agent before waiting for them: queued messages take memory, too
 
 
 class Echo:
-    """A provider and its session: says what it is told, and keeps nothing but a count."""
+    """A provider and its session: echoes messages and keeps only a count."""
 
     def __init__(self, turns: int = 0) -> None:
         self._turns = turns
@@ -59,7 +59,7 @@ class Echo:
         return str(self._turns)
 
     async def close(self) -> None:
-        """There is nothing to end."""
+        """Nothing to close."""
 
 
 def daemon_on(store: DaemonStore) -> Daemon:
@@ -86,7 +86,7 @@ async def traffic(directory: Path, store: str, agents: int, messages: int) -> di
 
 
 async def recovery(directory: Path, store: str, sent: int, undelivered: int) -> dict[str, float]:
-    """CPU time, the least of ten; nobody is resumed, so that each finds the same."""
+    """Minimum CPU time of ten recoveries; no agent is resumed, so all start from the same state."""
     async with opened_store(Location(directory, store), clock=time.time) as opened:
         await opened.write(Recorded(AgentRecord("a", "echo", "m", "SUSPENDED", "0")))
         await opened.write(Linked("a", None))
@@ -106,7 +106,7 @@ async def recovery(directory: Path, store: str, sent: int, undelivered: int) -> 
 
 
 def measured(what: str, *args: object) -> dict[str, float]:
-    """In a process of its own, which says what it found in JSON."""
+    """Runs a measurement in its own process, which prints its result as JSON."""
     command = [sys.executable, __file__, what, *map(str, args)]
     found: dict[str, float] = json.loads(subprocess.check_output(command))
     return found
@@ -117,7 +117,7 @@ def daemon_cost() -> dict[str, object]:
 
 
 def _compare_traffic() -> dict[str, object]:
-    print("\n1,000 agents in one daemon: messages handled\n  goal: memory does not grow with them")
+    print("\n1,000 agents in one daemon: messages handled\n  goal: memory does not grow with the messages")
     rows = {}
     for store in STORES.names():
         for messages in (10_000, 100_000):
@@ -130,7 +130,7 @@ def _compare_traffic() -> dict[str, object]:
 
 
 def _compare_recoveries() -> dict[str, object]:
-    goal = "grows with what is undelivered, not with what was ever sent"
+    goal = "grows with the undelivered messages, not with all messages ever sent"
     print(f"\nopening and recovering\n  goal: {goal}")
     rows = {}
     for store in STORES.names():

@@ -1,5 +1,5 @@
-# Sourced by the other scripts: makes .venv in the checkout, once, and again when its recipe changes.
-# Offline is fine when everything is installed already.
+# Sourced by the other scripts: creates .venv in the checkout, and again when pyproject.toml or this file
+# changes. Once everything is installed, no network is needed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -15,7 +15,7 @@ find_python() {
     fi
   done
   die "expected Python 3.11 or newer with the venv module; found: $(python3 --version 2>&1 || echo none)." \
-      "Install it, or name it: PYTHON=/path/to/python3.12 $0"
+      "Install it, or point to it: PYTHON=/path/to/python3.12 $0"
 }
 
 setup() {
@@ -28,12 +28,12 @@ setup() {
   python=$(find_python)
   echo "setting up .venv with $("$python" --version) ..."
   [ -x .venv/bin/python ] || "$python" -m venv .venv \
-    || die "cannot make a virtual environment; on Debian: apt-get install python3-venv"
+    || die "cannot create a virtual environment; on Debian: apt-get install python3-venv"
   if ! .venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' >"$log" 2>&1; then
     grep -E 'ERROR|error:' "$log" | head -5 >&2
-    die "installing failed. If a wheel could not be built: it needs a compiler and Python headers" \
-        "(on Debian: apt-get install gcc python3-dev). If a package could not be had: check the network" \
-        "or pip's configuration. The whole output is in $log"
+    die "installation failed. If a wheel could not be built, install a compiler and Python headers" \
+        "(on Debian: apt-get install gcc python3-dev). If a package could not be downloaded, check the" \
+        "network or pip's configuration. The complete output is in $log"
   fi
   echo "$recipe" > "$stamp"
 }

@@ -1,9 +1,9 @@
-"""An import-linter contract: every module has a room, and a room may import only what its line allows.
+"""An import-linter contract: every module belongs to a room, and a room imports only the rooms on its line.
 
     rooms = ["chaoskit.run: chaoskit.model chaoskit.disk", ...]
 
-A module belongs to the room with the longest matching name. Nothing is allowed that is not written down, no
-module is without a room, and the rooms have no cycle: data flows one way.
+A module belongs to the room with the longest matching name. The contract is broken by an import that is not
+listed, a listed import that is not used, a module without a room, or a cycle of rooms.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from importlinter import Contract, ContractCheck, fields, output
 
 
 def parse(lines: list[str]) -> dict[str, set[str]]:
-    """room -> the rooms that it may import"""
+    """room -> rooms that it may import"""
     return {
         room.strip(): set(allowed.split()) for room, _, allowed in (line.partition(":") for line in lines)
     }
@@ -36,8 +36,8 @@ def problems(graph: ImportGraph, rooms: dict[str, set[str]]) -> list[str]:
                 continue
             unused.discard((here, there))
             if there not in rooms[here]:
-                found.append(f"{importer} imports {imported}, and {here} may not import {there}")
-    found += [f"{room} may import {other}, and does not" for room, other in sorted(unused)]
+                found.append(f"{importer} imports {imported}, but {here} may not import {there}")
+    found += [f"{room} may import {other}, but does not" for room, other in sorted(unused)]
     try:
         TopologicalSorter(rooms).prepare()
     except CycleError as error:

@@ -28,23 +28,23 @@ def page() -> str:
         for m in s.mutants
         if not m.stores or set(m.stores) & set(s.stores)
     ]
-    lines = ["# What there is", "", "Made by `python ci/tables.py` from the registries."]
+    lines = ["# Registry", "", "Generated from the registries by `python ci/tables.py`."]
     lines += table(
         "Scenarios",
         ("name", "what it does", "stores"),
         [(s.name, s.summary, ", ".join(s.stores)) for s in scenarios],
     )
-    lines += table("Invariants", ("name", "what it demands"), [(i.name, i.summary) for i in invariants])
+    lines += table("Invariants", ("name", "what must hold"), [(i.name, i.summary) for i in invariants])
     claims = registry.claims().values()
     lines += table(
         "Claims",
-        ("name", "what it demands", "of", "property", "held to it without a promise"),
+        ("name", "what must hold", "for", "property", "applies without a promise"),
         [(c.name, c.summary, f"{c.subject}s", c.aspect, "yes" if c.basic else "no") for c in claims],
     )
     lines += table(
         "Tiers",
         ("name", "what is done", "in a certificate"),
-        [(t.name, t.summary, "yes" if t.default else "if asked for") for t in tiers().values()],
+        [(t.name, t.summary, "yes" if t.default else "on request") for t in tiers().values()],
     )
     adapters = [registry.adapter(name) for name in registry.targets()]
     lines += table(

@@ -74,7 +74,7 @@ def test_undeclared_promises_differ_from_an_empty_dictionary_of_promises(tmp_pat
 def test_a_call_takes_at_least_one_item(tmp_path: Path, most: str) -> None:
     source = STORE.format(where="DOCS").replace("    promises", f"    items_per_call = {most}\n    promises")
     (tmp_path / "a.py").write_text(source)
-    with pytest.raises(BadAdapter, match="items_per_call of Store: expected a whole number from 1"):
+    with pytest.raises(BadAdapter, match="items_per_call of Store: expected an integer of at least 1"):
         read("a", f"{tmp_path}/a.py:Store")
 
 

@@ -47,7 +47,7 @@ def test_the_table_in_architecture_md_is_the_import_contract():
         (lambda rooms: rooms["chaoskit.model"].add("chaoskit.run"), "a cycle of rooms"),
         (
             lambda rooms: rooms["chaoskit.disk"].add("reference_agent"),
-            "may import reference_agent, and does not",
+            "may import reference_agent, but does not",
         ),
     ],
 )

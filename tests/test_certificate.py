@@ -181,7 +181,7 @@ def test_pages_distinguish_broken_promises_from_hazards():
     broken = made({"durable": {"process": VIOLATED}}, (finding(),))
     hazard = made({"atomic": {"process": VIOLATED}}, (finding("atomic", None),))
     assert "**VIOLATED**" in pages.markdown(broken)
-    assert "It is promised: it is kept (https://example.org)" in pages.markdown(broken)
+    assert "Promised: it is kept (https://example.org)" in pages.markdown(broken)
     assert "| atomic | hazard |" in pages.markdown(hazard)
     assert "not a broken promise" in pages.markdown(hazard)
     assert "breaks durable" in pages.badge_svg(broken)

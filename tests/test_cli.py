@@ -89,8 +89,8 @@ def test_several_scenarios_give_one_object_with_parts(chaoskit):
         (["run", "payments", "--mutant", "forget"], "no mutant of payments 'forget'"),
         (["run", "payments", "--fault", "meteor"], "no fault 'meteor' (there are: disk, kill, power)"),
         (["run", "payments", "--plan", "guess"], "'guess' is not one of 'sweep', 'sample'"),
-        (["run", "payments", "--seed", "x"], "expected a whole number or 'random', got 'x'"),
-        (["run", "payments", "--for", "1 day"], "expected a time such as 60s, 10m or 2h"),
+        (["run", "payments", "--seed", "x"], "expected an integer or 'random', got 'x'"),
+        (["run", "payments", "--for", "1 day"], "expected a duration such as 60s, 10m or 2h"),
         (["run", "payments", "--jobs", "0"], "0 is not in the range"),
         (["run", "payments", "--nonsense"], "No such option"),
         (["run", "nowhere.py:SCENARIO"], "no file 'nowhere.py'"),
@@ -101,13 +101,16 @@ def test_several_scenarios_give_one_object_with_parts(chaoskit):
         (["run", f"{TARGETS}:COUNTING", "--store", "x"], "no store of counting 'x' (there are: none)"),
         (
             ["run", "payments", "--store", "files", "--mutant", "half-migration"],
-            "mutant 'half-migration' breaks only the store sqlite, and this is files",
+            "mutant 'half-migration' needs --store sqlite, got files",
         ),
         (
             ["run", "payments", "--mutant", "cuts-the-log"],
-            "mutant 'cuts-the-log' breaks only the store files, and this is sqlite",
+            "mutant 'cuts-the-log' needs --store files, got sqlite",
         ),
-        (["run", "payments", "--agents", "3"], "payments takes no --agents; what does: tree"),
+        (
+            ["run", "payments", "--agents", "3"],
+            "payments does not support --agents; these scenarios do: tree",
+        ),
         (["run", "tree", "--agents", "201"], "tree: expected 1 to 200 agents, got 201"),
         (["run", "tree", "--agents", "0"], "'--agents'"),
         (["run", "tree", "--bias", "rare"], "--bias is for a fuzz: --plan sample --agents N"),
@@ -127,7 +130,7 @@ def test_a_token_of_another_version_is_refused(chaoskit):
         Repro(version="0.0.1", scenario="payments", mutant=None, seed=1, schedule=Schedule(), signature="")
     )
     said = one_line(chaoskit("replay", token), 2)
-    assert f"made by chaoskit 0.0.1, and this is chaoskit {__version__}" in said
+    assert f"made by chaoskit 0.0.1, but this is chaoskit {__version__}" in said
 
 
 @pytest.mark.parametrize("name", ["BROKEN", "MISSING", "SILENT", "UNREPEATABLE"])
@@ -247,11 +250,11 @@ def test_a_token_that_names_an_invariant_by_its_former_name_replays(chaoskit):
 
 
 def test_replaying_an_unknown_id_is_a_usage_error(chaoskit):
-    assert "no finding was seen here" in chaoskit("replay", "last").stderr
+    assert "no finding is recorded here" in chaoskit("replay", "last").stderr
     chaoskit("run", f"{TARGETS}:FAILING", "--jobs", "1")
     result = chaoskit("replay", "zzzz")
     assert result.returncode == 2
-    assert "'zzzz' names no finding seen here" in result.stderr
+    assert "'zzzz' matches no finding recorded here" in result.stderr
 
 
 def test_what_holds_is_one_line_unless_verbose(chaoskit):

@@ -94,23 +94,3 @@ def test_the_service_behaves_as_its_page_shows(tmp_path):
             stderr=subprocess.DEVNULL,
         )
     assert without_chance(out.read_text(), port) == without_chance(shown)
-
-
-def commands():
-    """All chaoskit commands on the pages, except replays."""
-    for name, page in PAGES.items():
-        for block in blocks("console", page):
-            for line in block.splitlines():
-                words = shlex.split(line.removeprefix("$ "), comments=True) if line.startswith("$ ") else []
-                if words[:1] == ["chaoskit"] and words[1] != "replay":
-                    yield name, words[1:]
-
-
-@pytest.mark.stress
-def test_every_command_on_every_page_works(chaoskit, tmp_path):
-    (tmp_path / "docs").symlink_to(ROOT / "docs")
-    tried = list(commands())
-    assert len(tried) >= 12
-    for name, args in tried:
-        expected = 1 if {"--mutant", "store-snapshot-unsynced"} & set(args) else 0
-        assert chaoskit(*args).returncode == expected, (name, args)

@@ -153,7 +153,7 @@ def test_a_wrong_phase_is_refused_rather_than_ignored(rig):
     ("scenario", "reason"),
     [
         ("THREADED", "expected one thread before a fork, found 2"),
-        ("OPENED", "expected nothing open before a fork, found .*toy_targets.py"),
+        ("OPENED", "expected no open file before a fork, found .*toy_targets.py"),
     ],
 )
 def test_a_zygote_that_is_not_safe_to_fork_refuses(rig, scenario, reason):

@@ -1,1 +1,1 @@
-"""Other people's checkpointers: from an adapter to a certificate."""
+"""Certification of third-party checkpointers and agents: from an adapter to a certificate."""

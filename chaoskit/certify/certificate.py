@@ -1,10 +1,10 @@
-"""Certificate: what is known about a target, claim by claim and tier by tier, with what was covered.
+"""Certificate: the verdict on a target for each claim in each tier, with its coverage.
 
-Plain data and its JSON (schema 1, docs/certificate.md; fields are only added).
+Plain data and its JSON (schema 1, docs/certificate.md; fields may be added, never changed or removed).
 
-One rule decides cell, headline, exit code, badge and JUnit alike: **a finding counts if it breaks a
-promise**. What the library does not promise is a hazard: shown, and counted only by `--fail-on hazard`.
-An adapter that declares no promises at all is held to the claims that persistence is for.
+One rule decides cell, headline, exit code, badge and JUnit: **a finding counts if it breaks a promise**.
+Any other finding is a hazard: shown, and counted only with `--fail-on hazard`. An adapter that declares no
+promises at all is held to the basic claims.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from chaoskit.search.result import Coverage
 from chaoskit.search.tiers import is_of_power, tiers as known_tiers
 
 SCHEMA = 1
-UNDISTURBED = "undisturbed"  # where a violation without any fault stands: no tier, and yet it counts
+UNDISTURBED = "undisturbed"  # stands in for the tier of a violation without any fault, which also counts
 Sign = Literal["VIOLATED", "unknown", "hazard", "holds", "-"]
 FailOn = Literal["promise", "hazard"]
 BY_DEFAULT = Promise(
-    "what was acknowledged survives the end of the process",
-    "the adapter declares no promises, so it is held to what persistence is for",
+    "acknowledged data survives the end of the process",
+    "the adapter declares no promises, so it is held to the basic claims",
 )
 
 
@@ -38,7 +38,7 @@ class CertifiedFinding(msgspec.Struct, frozen=True, kw_only=True):
     fault: str
     point: str
     message: str
-    promise: str | None  # what the library says; None: it does not promise this, it is a hazard
+    promise: str | None  # the library's promise; None: there is none, so this is a hazard
     where: str | None
     repro: str
     times: int = 1
@@ -57,8 +57,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     date: str
     chaoskit: str
-    versions: dict[str, str]  # of the packages that were asked for, and of Python
-    settings: dict[str, Any]  # really in force, as the adapter read them
+    versions: dict[str, str]  # of the required packages and of Python
+    settings: dict[str, Any]  # in force, as read back by the adapter
     files: tuple[str, ...]
     saves: int
     operations: int  # on the disk, in the run without faults
@@ -68,18 +68,18 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     properties: dict[str, tuple[str, ...]]
     findings: tuple[CertifiedFinding, ...] = ()
     unknown: tuple[str, ...] = ()
-    suite: dict[str, Any] | None = None  # the vendor's own conformance suite on the same target
+    suite: dict[str, Any] | None = None  # result of the vendor's own conformance suite on the same target
     seconds: float = 0.0
 
     @property
     def tiers(self) -> list[str]:
-        """Those that were asked for, in the order of the columns; those of another release last."""
+        """The requested tiers, in the order of the columns; tiers unknown to this release come last."""
         known = [tier for tier in known_tiers() if tier in self.coverage]
         return [*known, *(tier for tier in self.coverage if tier not in known)]
 
     @property
     def broken(self) -> list[CertifiedFinding]:
-        """Findings against something that the library promises."""
+        """Findings that break a promise."""
         return [finding for finding in self.findings if finding.promise]
 
     @property
@@ -90,7 +90,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         return self.claims.get(claim, {}).get(tier, Verdict.NOT_MEASURED)
 
     def sign(self, claim: str, tier: str) -> Sign:
-        """The cell in a word: what is not promised is a hazard, not a violation."""
+        """The text of the cell: a violation of something that is not promised is a hazard."""
         verdict = self.cell(claim, tier)
         if verdict is Verdict.VIOLATED:
             return "VIOLATED" if self._breaks_a_promise(claim, tier) else "hazard"
@@ -102,7 +102,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         return any(f.promise for f in found) if found else covers(self.promises.get(claim), tier)
 
     def measured(self) -> dict[str, dict[str, Verdict]]:
-        """The claims that were examined at all."""
+        """The claims that at least one tier measured."""
         return {
             claim: tiers
             for claim, tiers in self.claims.items()
@@ -110,7 +110,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def fails(self, fail_on: FailOn = "promise") -> bool:
-        """Whether a violation counts, given what shall count."""
+        """Whether the certificate has a violation that counts under `fail_on`."""
         counted = {"VIOLATED"} if fail_on == "promise" else {"VIOLATED", "hazard"}
         return any(sign in counted for sign in self._signs())
 
@@ -120,18 +120,18 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
                 yield self.sign(claim, tier)
 
     def decide(self) -> Verdict:
-        """The verdict, by the one rule. UNKNOWN where nothing was measured or something stayed open."""
+        """The verdict, by the one rule; UNKNOWN if nothing was measured or there are doubts."""
         if self.fails():
             return Verdict.VIOLATED
         nothing_ran = not any(part.states for part in self.coverage.values())
-        # A target that promises nothing has kept every promise, and lost data all the same.
+        # A target that promises nothing breaks no promise, but must not pass if it has hazards.
         says_nothing = not self.promises and self.fails("hazard")
         if self.unknown or nothing_ran or says_nothing or not self.measured():
             return Verdict.UNKNOWN
         return Verdict.UNKNOWN if "unknown" in self._signs() else Verdict.HOLDS
 
     def headline(self) -> str:
-        """In one line, for a table or the end of the output; it begins with the verdict."""
+        """One line for a table or the end of the output; it begins with the verdict."""
         parts = [self._about_promises()]
         if self.hazards:
             names = _names(self.hazards)
@@ -148,19 +148,19 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         missing = f" ({', '.join(unmeasured)} not measured)" if unmeasured else ""
         if self.verdict is Verdict.HOLDS:
             if not count:
-                return "HOLDS: promises nothing, and no claim that was examined is violated"
+                return "HOLDS: promises nothing, and no measured claim is violated"
             return f"HOLDS its {promises}{missing}"
         reason = "it promises nothing" if not count else "see the reasons"
         return f"UNKNOWN: {reason}{missing}"
 
 
 def covers(promise: Promise | None, tier: str) -> bool:
-    """Documentation that speaks of crashes, restarts or failures does not speak of power."""
+    """A promise about crashes, restarts or failures does not cover power loss."""
     return promise is not None and (promise.power or not is_of_power(tier))
 
 
 def promises_of(adapter: Adapter) -> dict[str, Promise]:
-    """What the adapter declares; one that declares nothing is held to what persistence is for."""
+    """The promises that the adapter declares; without a declaration, the basic claims."""
     if adapter.promises is not None:
         return dict(adapter.promises)
     claims = registry.claims(adapter.subject).values()
@@ -168,7 +168,7 @@ def promises_of(adapter: Adapter) -> dict[str, Promise]:
 
 
 def properties_of(claims: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Which claims stand for which property of "Resume Means Resume"."""
+    """The claims for each property of "Resume Means Resume"."""
     found: dict[str, tuple[str, ...]] = {}
     for claim in registry.claims().values():
         if claim.aspect:
@@ -186,7 +186,7 @@ def encode(certificate: Certificate) -> str:
 
 
 def load(path: Path) -> Certificate:
-    """Raises ValueError with one clear line. The verdict is decided by the rule of this release."""
+    """Raises ValueError with the reason. The verdict is recomputed by the rule of this release."""
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Certificate)
     except OSError as error:
@@ -194,7 +194,7 @@ def load(path: Path) -> Certificate:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not a certificate: {error}") from None
     if found.schema != SCHEMA:
-        raise ValueError(f"{path} has schema {found.schema}, and this release reads {SCHEMA}")
+        raise ValueError(f"{path} has schema {found.schema}, but this release reads {SCHEMA}")
     return msgspec.structs.replace(found, verdict=found.decide())
 
 

@@ -1,8 +1,8 @@
-"""Certification: one target through every tier that was asked for, and the Certificate of it.
+"""Certification: tests one target in every requested tier, and makes its Certificate.
 
-A certificate is a set of campaigns: one for each variant of the workload, with the plans of the tiers. All
-of them share one time budget and add up to one Partial. Agents go through the tiers twice: with a model
-that repeats itself, and with one that words its calls differently after every restart.
+A certificate is a set of campaigns, one for each variant of the workload, with the plans of the tiers. All
+of them share one time budget and add up to one Partial. Agents are tested twice: with a model that repeats
+its calls exactly, and with one that words them differently after every restart.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from chaoskit.story import tell
 
 
 def settings_for(target: str, **options: Any) -> Settings:
-    """`target`: a known name, module:Class or file.py:Class; @requirement for other versions."""
+    """`target`: a known name, module:Class or file.py:Class; `@requirement` selects other versions."""
     return Settings(scenario=f"{registry.TARGET}{target}", points="syscalls", **options)
 
 
@@ -50,9 +50,9 @@ def certify(
     progress: Progress = lambda _so_far: None,
     say: environment.Say = lambda _text: None,
 ) -> Certificate:
-    """In these tiers; none named: in those that are covered by default.
+    """Certifies in these tiers, by default in the default tiers.
 
-    Raises CannotTest, NoEnvironment or BadAdapter, each with a line that says what to do.
+    Raises CannotTest, NoEnvironment or BadAdapter, each with a message that says what to do.
     """
     started = time.monotonic()
     target = settings.scenario.removeprefix(registry.TARGET)
@@ -112,7 +112,7 @@ class _Examination:
         return registry.resolve(settings)
 
     def _crash(self, variant: str) -> None:
-        """Everything that is done to a run: one recording, then plan by plan."""
+        """All tiers with crashes: one recording, then plan by plan."""
         with prepared(self._resolved(variant), record=True, needs_points=False) as ready:
             recording = ready.recording
             assert recording is not None
@@ -180,7 +180,7 @@ class _Examination:
         return msgspec.structs.replace(made, verdict=made.decide())
 
     def _claims(self) -> dict[str, dict[str, Verdict]]:
-        """Every claim in every tier that was asked for, and what a run without faults broke."""
+        """Every claim in every requested tier, and the violations of runs without faults."""
         wanted = {UNDISTURBED, *(tier.name for tier in self._wanted)}
         return {
             name: {tier: verdict for tier, verdict in verdicts.items() if tier in wanted}
@@ -188,7 +188,7 @@ class _Examination:
         }
 
     def _coverage(self, tier: str) -> Coverage:
-        """A tier in which nothing was done is not complete, whatever there was to do."""
+        """A tier without any run is never complete."""
         covered = self._search.found.coverage(tier)
         return msgspec.structs.replace(covered, complete=covered.complete and tier in self._plans)
 
@@ -217,7 +217,7 @@ def certified(witness: Witness, promises: dict[str, Promise]) -> CertifiedFindin
 
 
 def _check_that_it_works(events: Sequence[Event]) -> None:
-    """A store that refuses its saves loses none of them: that it holds would say nothing."""
+    """A store that rejects every save loses none of them, so a HOLDS would be vacuous."""
     failed = next(select(events, Fail), None)
     if failed:
         what = next(e.args for e in select(events, Invoke) if e.op == failed.op)

@@ -1,7 +1,7 @@
-"""The vendor's own conformance suite, run on the same target: its verdict is shown beside ours.
+"""The vendor's own conformance suite, run on the same target; the certificate shows its verdict.
 
-An adapter names it as `suite = (name, program, argument)`: a program beside the adapter's file, with
-inline metadata of its own, that prints a JSON object with at least `verdict`, in words.
+An adapter names it as `suite = (name, program, argument)`: a program in the adapter's directory, with its
+own inline metadata, that prints a JSON object with at least `verdict`, as text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PATIENCE = 300  # seconds
 
 
 def run(adapter: Adapter, say: environment.Say) -> dict[str, Any] | None:
-    """None without a suite; if the suite cannot be run, the verdict is the reason."""
+    """None without a suite; if the suite cannot be run, its verdict is the reason."""
     if "suite" not in adapter.options:
         return None
     name, program, argument = adapter.options["suite"]
@@ -36,7 +36,7 @@ def _verdict(command: list[str], directory: Path) -> dict[str, Any]:
         done = subprocess.run(
             command, cwd=directory, capture_output=True, text=True, check=True, timeout=PATIENCE
         )
-        # A suite may print its own progress first.
+        # A suite may print progress before the object.
         found: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
     except subprocess.CalledProcessError as error:
         last = error.stderr.strip().splitlines()[-1:]

@@ -1,1 +1,1 @@
-"""The command line: options become calls, errors become one line and an exit code."""
+"""The command line: maps options to calls, and errors to one line and an exit code."""

@@ -31,7 +31,7 @@ Command = Callable[..., None]
 
 
 def _options(command: Command) -> Command:
-    """What certify and scoreboard have in common."""
+    """The options that certify and scoreboard share."""
     options = (
         click.option(
             "--tiers",
@@ -41,13 +41,15 @@ def _options(command: Command) -> Command:
             show_default=f"all but {', '.join(set(tiers()) - set(default_tiers()))}",
             help=f"Some of: {', '.join(tiers())} (`chaoskit list tiers`).",
         ),
-        click.option("--seed", type=Seed(), default="0", show_default=True, help="Decides everything."),
+        click.option(
+            "--seed", type=Seed(), default="0", show_default=True, help="Determines everything random."
+        ),
         click.option(
             "--runs",
             type=click.IntRange(min=1),
             default=MOST_STATES,
             show_default=True,
-            help="States of a loss of power, per profile.",
+            help="Maximum number of power-loss states, per profile.",
         ),
         click.option(
             "--for", "seconds", type=Duration(), help="Time limit; unfinished tiers are marked incomplete."
@@ -77,7 +79,7 @@ _fail_on = click.option(
     type=click.Choice(["promise", "hazard"]),
     default="promise",
     show_default=True,
-    help="What makes the exit code 1: a broken **promise** only, or any **hazard** too.",
+    help="Exit with code 1 on a broken **promise** only, or on any **hazard** too.",
 )
 
 
@@ -88,7 +90,7 @@ _fail_on = click.option(
     "instead",
     multiple=True,
     metavar="REQUIREMENT",
-    help="Another version of what the adapter requires, e.g. langgraph-checkpoint-sqlite==3.0.0.",
+    help="Replace one of the adapter's requirements, e.g. langgraph-checkpoint-sqlite==3.0.0.",
 )
 @_options
 @_fail_on
@@ -104,12 +106,12 @@ def certify(
     verbose: bool,
     **options: Any,
 ) -> None:
-    """Crash somebody else's checkpointer or agent in every way, and print its certificate.
+    """Crash a checkpointer or agent in every tier, and print its certificate.
 
     TARGET is a known name (`chaoskit list targets`), `module:Class` or `file.py:Class` of an adapter
-    (docs/adapters.md). What it needs is installed into an environment of its own, once.
+    (docs/adapters.md). Its requirements are installed into a separate environment, once.
 
-    The verdict is about what the library promises; what it does not promise is listed as a hazard.
+    The verdict covers the library's promises; a violation of anything else is listed as a hazard.
 
     Examples: `chaoskit certify langgraph-sqlite`, `chaoskit certify ./my_store.py:MyStore --for 60s`
 
@@ -145,7 +147,7 @@ def compare(before: Path, after: Path, fail_on: FailOn) -> None:
 
     Examples: `chaoskit compare old.json new.json`, `chaoskit compare old.json new.json --fail-on hazard`
 
-    Exit code 1 when a promise that held is broken, or a broken one is new (--fail-on hazard: hazards too).
+    Exit code 1 if a promise is newly broken; with --fail-on hazard, also if a hazard is new.
     """
     old, new = certificates.load(before), certificates.load(after)
     click.echo(f"{_identity(old)}  ->  {_identity(new)}")
@@ -169,13 +171,13 @@ def compare(before: Path, after: Path, fail_on: FailOn) -> None:
     show_default=True,
     help="Where the table (README.md, index.html) and one certificate per target are written.",
 )
-@click.option("--render", is_flag=True, help="Only make the tables again, from the certificates there.")
+@click.option("--render", is_flag=True, help="Only rebuild the tables, from existing certificates.")
 def scoreboard(
     targets: tuple[str, ...], wanted: tuple[str, ...], directory: Path, render: bool, **options: Any
 ) -> None:
     """Certify every known target (or TARGETS), and write one table: Markdown, JSON, HTML.
 
-    A target whose packages cannot be installed keeps the certificate it has, and is named at the end.
+    A target whose packages cannot be installed keeps its existing certificate and is listed at the end.
 
     Examples: `chaoskit scoreboard --for 75s`, `chaoskit scoreboard --dir docs/scoreboard --render`
 
@@ -204,7 +206,7 @@ def _certify_all(
     terminal: Terminal,
     options: dict[str, Any],
 ) -> list[str]:
-    """Writes one certificate after the other; returns which targets could not be certified, and why."""
+    """Writes the certificates; returns the targets that could not be certified, with the reasons."""
     left_out = []
     for name in names:
         try:

@@ -1,4 +1,4 @@
-"""What works on this machine, and what is missing for the rest."""
+"""`chaoskit doctor`: what works on this machine, and what is missing for the rest."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Check(msgspec.Struct, frozen=True):
     name: str
     works: bool
     detail: str
-    without_it: str  # what cannot be done when it does not work
+    without_it: str  # the consequence if it does not work
 
 
 def checks() -> Iterator[Check]:
@@ -41,13 +41,13 @@ def checks() -> Iterator[Check]:
         "system",
         sys.platform == "linux",
         platform.platform(),
-        "processes are watched through Linux' pidfd, /proc and prctl: nothing runs",
+        "chaoskit needs Linux (pidfd, /proc, prctl): nothing runs",
     )
     yield Check(
         "pidfd",
         hasattr(os, "pidfd_open"),
         "os.pidfd_open",
-        "the death of a process cannot be waited for: nothing runs",
+        "chaoskit cannot wait for a process to end: nothing runs",
     )
     yield Check(
         "memory file system",
@@ -70,7 +70,7 @@ def checks() -> Iterator[Check]:
         "only targets whose packages are installed here can be certified",
     )
     yield _attempt("scenarios", _load_all, "the named scenarios cannot be run")
-    yield _attempt("crash test", _kill_one, "no verdict can be had on this machine")
+    yield _attempt("crash test", _kill_one, "no verdict is possible on this machine")
 
 
 def _machine() -> str:
@@ -81,7 +81,7 @@ def _machine() -> str:
 def _attempt(name: str, action: Callable[[], str], without_it: str) -> Check:
     try:
         return Check(name, True, action(), without_it)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is what the user wants to know
+    except Exception as error:  # noqa: BLE001 - any error is the result of the check
         return Check(name, False, f"{type(error).__name__}: {error}", without_it)
 
 
@@ -93,7 +93,7 @@ def _load_all() -> str:
 
 
 def _kill_one() -> str:
-    """A real zygote, a real life of the first scenario, from start to end."""
+    """Runs one life of the first scenario in a real process, from start to end."""
     resolved = registry.resolve(Settings(scenario=next(iter(registry.scenarios()))))
     with open_rig(resolved) as (rig, _):
         started = time.monotonic()
@@ -103,7 +103,7 @@ def _kill_one() -> str:
 
 
 def machine_is_fit(found: list[Check]) -> bool:
-    """Whether everything works that a verdict needs."""
+    """Whether everything needed for a verdict works."""
     dispensable = {"memory file system", "interposer", "environments"}
     return all(check.works for check in found if check.name not in dispensable)
 
@@ -114,7 +114,7 @@ def doctor() -> None:
 
     Examples: `chaoskit doctor`, `CHAOSKIT_TMPDIR=/var/tmp chaoskit doctor`
 
-    Exit codes: 0 everything that a verdict needs works, 3 something is missing.
+    Exit codes: 0 everything needed for a verdict works, 3 something is missing.
     """
     found = []
     for check in checks():

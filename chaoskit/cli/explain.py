@@ -1,4 +1,4 @@
-"""`chaoskit explain WORD`: what a verdict, claim, invariant, tier, fault or scenario means."""
+"""`chaoskit explain WORD`: explains a verdict, claim, invariant, tier, fault or scenario."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from chaoskit.search.tiers import tiers
 VERDICTS = {
     "HOLDS": "Every run was judged, and none violates it. Exit code 0.",
     "VIOLATED": "A run shows a violation, and a real crash reproduces it. Exit code 1.",
-    "UNKNOWN": "Nothing can be said: a planned fault did not fire, something could not be seen or judged, or"
-    " nothing ran. Never a pass. Exit code 3.",
-    "NOT_MEASURED": "Nothing that happened put this claim to the test.",
+    "UNKNOWN": "No verdict is possible: a planned fault did not fire, something could not be observed or"
+    " judged, or nothing ran. Never a pass. Exit code 3.",
+    "NOT_MEASURED": "No run put this claim to the test.",
 }
 
 
@@ -28,7 +28,7 @@ VERDICTS = {
 def explain(word: str) -> None:
     """Explain WORD: a verdict, claim, invariant, tier, fault or scenario.
 
-    Prints its definition, the smallest history that breaks it, and what it cannot see.
+    Prints its definition, the smallest history that violates it, and what it cannot detect.
 
     Examples: `chaoskit explain durable`, `chaoskit explain power-posix`
 
@@ -65,9 +65,9 @@ def _invariant(name: str) -> Explained:
         yield f"{name}: a claim about {found.subject}s. {found.summary}."
         yield ""
         yield from _documentation(found.check)
-        basic = "Every store is held to it" if found.basic else "Counts only where it is promised"
+        basic = "Every adapter is held to it" if found.basic else "Counts only where it is promised"
         yield ""
-        yield f"{basic}, if the adapter declares no promises." if found.basic else f"{basic}."
+        yield f"{basic}, if it declares no promises." if found.basic else f"{basic}."
     else:
         yield f"{name}: an invariant. {found.summary}."
         yield ""
@@ -80,7 +80,7 @@ def _tier(name: str) -> Explained:
     if tier.note:
         yield f"A finding here: {tier.note}."
     if not tier.default:
-        yield f"Examined when it is asked for: chaoskit certify TARGET --tiers {name}"
+        yield f"Examined only on request: chaoskit certify TARGET --tiers {name}"
 
 
 def _fault(name: str) -> Explained:

@@ -1,4 +1,4 @@
-"""`chaoskit list`: what there is, from the registries."""
+"""`chaoskit list`: the contents of the registries."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ LISTS = ["scenarios", "targets", "invariants", "claims", "tiers", "faults", "mut
 @click.option("--store", metavar="KIND", help="For points: with this kind of store.")
 @click.option("--json", "json_file", metavar="FILE|-", help="As JSON; - is standard output.")
 def list_(what: str, scenario: str | None, syscalls: bool, json_file: str | None, **options: Any) -> None:
-    """Show what there is: scenarios, targets, claims, tiers, faults..., or the points of a SCENARIO.
+    """List scenarios, targets, claims, tiers, faults..., or the points of a SCENARIO.
 
-    `list points SCENARIO` runs the scenario once, without faults, and shows where it persists.
+    `list points SCENARIO` runs the scenario once, without faults, and lists its persist points.
 
     Examples: `chaoskit list targets`, `chaoskit list points payments --syscalls`
 
@@ -74,7 +74,7 @@ SUMMARIES: dict[str, Callable[[], list[tuple[str, str]]]] = {
 
 
 def _stores(thing: Scenario | Mutant, before: str) -> str:
-    """The kinds of store that it is for, if it names any."""
+    """The kinds of store that it supports, if it names any."""
     return f"{before}store: {', '.join(thing.stores)}" if thing.stores else ""
 
 

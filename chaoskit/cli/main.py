@@ -1,4 +1,4 @@
-"""The command line. Translates words into calls, errors into one line and an exit code; no more.
+"""The entry point of the command line: its commands, and the exit code of each error.
 
 Exit codes: 0 HOLDS, 1 VIOLATED, 2 wrong use, 3 UNKNOWN (also when nothing ran), 130 interrupted.
 """
@@ -39,7 +39,7 @@ def cli() -> None:
 
     - `chaoskit run payments`: kill a sound agent at every point where it persists
     - `chaoskit run payments --mutant forgets-pending`: the same agent with a bug
-    - `chaoskit certify ./my_store.py:MyStore`: your own checkpointer, by an adapter (docs/adapters.md)
+    - `chaoskit certify ./my_store.py:MyStore`: your own checkpointer, through an adapter (docs/adapters.md)
     - `chaoskit doctor`: what works on this machine
 
     Exit codes: 0 HOLDS, 1 VIOLATED, 2 wrong use, 3 UNKNOWN, 130 interrupted.
@@ -51,8 +51,8 @@ for command in COMMANDS:
 
 
 def main() -> None:
-    """Every expected error becomes one line on standard error, and an exit code."""
-    sys.path.insert(0, str(Path.cwd()))  # `module:name` may mean a module right here
+    """Turns every expected error into one line on standard error and an exit code."""
+    sys.path.insert(0, str(Path.cwd()))  # `module:name` may be in the current directory
     try:
         cli(standalone_mode=False)
     except Exit as done:
@@ -64,7 +64,7 @@ def main() -> None:
     except (CannotTest, NoEnvironment, CannotLoad) as error:
         _fail(f"verdict: UNKNOWN: {error}", NOTHING_KNOWN)
     except (KeyboardInterrupt, Abort):
-        _fail("interrupted: every process was ended and every temporary file removed", INTERRUPTED)
+        _fail("interrupted: all processes ended, all temporary files removed", INTERRUPTED)
 
 
 def _fail(message: str, code: int) -> None:

@@ -1,4 +1,4 @@
-"""What several commands of the command line share: exit codes, and the types of options."""
+"""Exit codes and option types that several commands share."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ EXIT = {
 
 
 verbose_option = click.option(
-    "-v", "--verbose", is_flag=True, help="Every point in a table, and every finding."
+    "-v", "--verbose", is_flag=True, help="Show every point in a table, and every finding."
 )
 
 
 def check_disk() -> None:
-    """One clear line where the operations on the disk cannot be seen."""
+    """Raises ValueError with the reason if disk operations cannot be traced on this machine."""
     reason = interposer.available()
     if reason:
-        raise ValueError(f"the disk cannot be watched here: {reason} (chaoskit doctor says more)")
+        raise ValueError(f"disk operations cannot be traced here: {reason} (see chaoskit doctor)")
 
 
 class Seed(click.ParamType[int]):
@@ -47,7 +47,7 @@ class Seed(click.ParamType[int]):
         try:
             return int(value)
         except ValueError:
-            self.fail(f"expected a whole number or 'random', got {value!r}", param, ctx)
+            self.fail(f"expected an integer or 'random', got {value!r}", param, ctx)
 
 
 class Duration(click.ParamType[float]):
@@ -56,7 +56,7 @@ class Duration(click.ParamType[float]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", str(value))
         if not match:
-            self.fail(f"expected a time such as 60s, 10m or 2h, got {value!r}", param, ctx)
+            self.fail(f"expected a duration such as 60s, 10m or 2h, got {value!r}", param, ctx)
         return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 
@@ -105,7 +105,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def state_directory(path: Path) -> Path:
-    """The directory for kept runs, made if need be; a clear error if that cannot be done."""
+    """The directory for kept runs, created if missing; ValueError if it is not writable."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         probe = path / ".writable"

@@ -1,6 +1,6 @@
-"""Recent findings: their tokens by a short id, in `.chaoskit/tokens`, so that `chaoskit replay 3f2a` works.
+"""Recent findings: `.chaoskit/tokens` keeps their tokens, so that `chaoskit replay 3f2a` works.
 
-One line per token, the latest last. Nothing depends on the file: without it, the long token still works.
+One line per token, the latest last. The file is only a convenience: without it, full tokens still work.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ KEPT = 1000  # tokens
 
 
 def remember(tokens: Iterable[str], path: Path = FILE) -> None:
-    """The first of them becomes the last one, which `replay last` means."""
+    """Appends the tokens in reverse, so that `replay last` finds the first of them."""
     new = list(dict.fromkeys(reversed(list(tokens))))
     if new:
         known = [token for token in recalled(path) if token not in new]
@@ -29,7 +29,7 @@ def recalled(path: Path = FILE) -> list[str]:
 
 
 def token_of(name: str, path: Path = FILE) -> str:
-    """A whole token is itself; `last` and a short id are looked up."""
+    """A full token is returned unchanged; `last` and short ids are looked up."""
     if name.startswith(PREFIX):
         return name
     known = recalled(path)
@@ -37,7 +37,7 @@ def token_of(name: str, path: Path = FILE) -> str:
     if len(found) == 1:
         return found[0]
     if not known:
-        raise UnknownName(f"expected a token ({PREFIX}...), got {name!r}: no finding was seen here before")
+        raise UnknownName(f"expected a token ({PREFIX}...), got {name!r}: no finding is recorded here")
     several = ", ".join(map(short_id, found or known[-5:]))
-    what = "names several findings" if found else "names no finding seen here"
+    what = "matches several findings" if found else "matches no finding recorded here"
     raise UnknownName(f"{name!r} {what} ({'they are' if found else 'the latest are'}: {several})")

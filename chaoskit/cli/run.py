@@ -40,22 +40,22 @@ from chaoskit.show.terminal import Terminal
     type=Faults(),
     default="kill",
     show_default=True,
-    help="What is done to the target (`chaoskit list faults`).",
+    help="The faults to inject (`chaoskit list faults`).",
 )
 @click.option(
     "--points",
     type=click.Choice(["named", "syscalls"]),
     default="named",
     show_default=True,
-    help="Where kills strike. **named**: points that the target announces. **syscalls**: every "
-    "operation on its files, also half-way through a write.",
+    help="Where to kill. **named**: at points that the target announces. **syscalls**: at every "
+    "operation on its files, and halfway through each write.",
 )
 @click.option(
     "--profile",
     type=click.Choice(["ext4", "posix"]),
     default="ext4",
     show_default=True,
-    help="What a loss of power may lose. A finding under **ext4** is a bug; one under **posix** alone "
+    help="What a power loss may lose. A finding under **ext4** is a bug; a finding under **posix** only "
     "is a warning about other file systems.",
 )
 @click.option(
@@ -64,37 +64,37 @@ from chaoskit.show.terminal import Terminal
     default="sweep",
     show_default=True,
     help="**sweep**: every point, before and after. **sample**: seeded schedules of one to "
-    "three crashes, also during recovery; with **--agents** a fuzz: each of them on a fresh workload.",
+    "three crashes, also during recovery; with **--agents**, a fuzz with fresh workloads.",
 )
 @click.option(
     "--agents",
     type=click.IntRange(min=1),
     metavar="N",
-    show_default="as many as the scenario has",
-    help="How many agents the workload has, for scenarios that take it (tree). With **--plan sample** "
-    "every few runs have a new workload, drawn from the seed: a fuzz. End it with --runs, --for or "
-    "--until-violation.",
+    show_default="the scenario's own number",
+    help="Number of agents in the workload, for scenarios that support it (tree). With **--plan sample** "
+    "this is a fuzz: every few runs get a new workload, drawn from the seed. Limit it with --runs, --for "
+    "or --until-violation.",
 )
 @click.option(
     "--bias",
     type=click.Choice(["uniform", "rare"]),
     show_default="rare",
-    help="Where a fuzz crashes. **uniform**: any persist operation alike. **rare**: where it has crashed "
-    "least so far, and often during recovery.",
+    help="Where a fuzz crashes. **uniform**: every persist operation is equally likely. **rare**: prefers "
+    "places that were crashed least so far, and recovery.",
 )
 @click.option(
     "--seed",
     type=Seed(),
     default="0",
     show_default=True,
-    help="Decides the workload, the schedules, every id and time.",
+    help="Determines the workload, the schedules, and every id and timestamp.",
 )
 @click.option(
     "--runs",
     type=click.IntRange(min=1),
-    show_default="100 of a sample, 1000 states of a power loss",
-    help="How many schedules a sample has, or how many states of a power loss are examined. A fuzz with "
-    "--for or --until-violation has no limit unless it is given here.",
+    show_default="100 schedules of a sample, 1000 power-loss states",
+    help="Number of schedules in a sample, or of power-loss states to examine. A fuzz with --for or "
+    "--until-violation has no limit by default.",
 )
 @click.option("--for", "seconds", type=Duration(), help="Time limit, e.g. 60s or 10m.")
 @click.option("--until-violation", is_flag=True, help="Stop at the first violation.")
@@ -109,15 +109,15 @@ from chaoskit.show.terminal import Terminal
     "--store",
     metavar="KIND",
     show_default="the scenario's first",
-    help="The kind of store that the target uses, where it has a choice (`chaoskit list scenarios`).",
+    help="The kind of store, for scenarios that support several (`chaoskit list scenarios`).",
 )
-@click.option("--mutant", metavar="NAME", help="A broken agent instead (`chaoskit list mutants`).")
-@click.option("--cold", is_flag=True, help="A fresh interpreter for each life: slow, same verdicts.")
+@click.option("--mutant", metavar="NAME", help="Run a deliberately broken agent (`chaoskit list mutants`).")
+@click.option("--cold", is_flag=True, help="Start a fresh interpreter for each life: slow, same verdicts.")
 @click.option(
     "--deadline",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="How long one life may take before it counts as hung.",
+    help="Time after which a life counts as hung.",
 )
 @click.option(
     "--dir",
@@ -125,9 +125,9 @@ from chaoskit.show.terminal import Terminal
     type=click.Path(path_type=Path),
     default=Path(".chaoskit"),
     show_default=True,
-    help="Where results, and the runs that did not hold, are kept.",
+    help="Directory for results and for runs that do not hold.",
 )
-@click.option("--json", "json_file", metavar="FILE|-", help="The result as JSON; - is standard output.")
+@click.option("--json", "json_file", metavar="FILE|-", help="Write the result as JSON; - is standard output.")
 @verbose_option
 def run(
     scenarios: tuple[str, ...],
@@ -178,17 +178,16 @@ def _slug(*words: str | None) -> str:
 
 @click.command()
 @click.argument("token", metavar="REPRO")
-@click.option("--cold", is_flag=True, help="With a fresh interpreter for each life.")
-@click.option("--json", "json_file", metavar="FILE|-", help="The result as JSON; - is standard output.")
+@click.option("--cold", is_flag=True, help="Start a fresh interpreter for each life.")
+@click.option("--json", "json_file", metavar="FILE|-", help="Write the result as JSON; - is standard output.")
 def replay(token: str, cold: bool, json_file: str | None) -> None:
     """Reproduce one failure: the same crash, the same finding.
 
-    REPRO is the token from a `reproduce:` line, the short id of a finding that was seen in this directory,
-    or `last`.
+    REPRO is the token from a `reproduce:` line, the short id of a finding from this directory, or `last`.
 
     Examples: `chaoskit replay last`, `chaoskit replay ck1-eNoNzL2R...`
 
-    Exit codes: 1 reproduced, 0 it holds now, 3 unknown.
+    Exit codes: 1 a violation was reproduced, 0 it holds now, 3 unknown.
     """
     wanted = repro.decode(token_of(token))
     resolved = registry.resolve(settings_of(wanted, cold=cold))
@@ -216,7 +215,7 @@ def _replay_header(wanted: Repro) -> str:
 @click.option("--json", "json_file", metavar="FILE|-", help="As JSON; - is standard output.")
 @verbose_option
 def report_(directory: Path, json_file: str | None, verbose: bool) -> None:
-    """Show a saved result again: DIR is one below `.chaoskit`.
+    """Show a saved result again. DIR is a directory below `.chaoskit`.
 
     Examples: `chaoskit report .chaoskit/payments`, `chaoskit report .chaoskit/payments -v`
 

@@ -28,7 +28,7 @@ def _initial_node(kind: str, data: bytes) -> Object:
 
 
 def apply(image: Image, op: Op) -> Image:
-    """The image after one operation; syncs change nothing that can be seen."""
+    """The image after one operation; syncs do not change it."""
     if op.kind in DATA_KINDS:
         return image.with_data(op.file, apply_data(image.data(op.file), op))
     if op.kind in NAME_KINDS:
@@ -59,8 +59,8 @@ def _newborn(op: Op) -> Object:
 
 
 def entry_changes(image: Image, op: Op) -> list[Change]:
-    """What a naming operation does to the entries of watched directories. A place outside them has
-    the number -1: files that are moved in or out, or that have no name yet (O_TMPFILE)."""
+    """The changes that a naming operation makes to the entries of watched directories. Directory -1 is
+    outside them: files that are moved in or out, or that have no name yet (O_TMPFILE)."""
     return [change for change in _entry_changes(image, op) if change[0] >= 0]
 
 

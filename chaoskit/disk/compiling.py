@@ -1,7 +1,7 @@
-"""How interposer.c is compiled: by hatch_build.py into a wheel, by `interposer` where there is none.
+"""Compiles interposer.c: for hatch_build.py into a wheel, for `interposer` if the wheel has no library.
 
-hatch_build.py loads this file by its path, when chaoskit and its dependencies are not installed yet:
-standard library only.
+hatch_build.py loads this file by its path, before chaoskit and its dependencies are installed: standard
+library only.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import subprocess
 
 SOURCE_NAME = "interposer.c"
 LIBRARY_NAME = "_interposer.so"
-# -z initfirst: a program started under an inherited filter must have the handler before any other
-# library's constructor writes something.
+# -z initfirst: a program started under an inherited filter needs the handler before the constructor of
+# any other library makes a system call.
 COMPILE_FLAGS = ("-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-z,initfirst")
 LINK_FLAGS = ("-ldl",)
 
@@ -26,7 +26,7 @@ def find_compiler() -> str | None:
 
 
 def compile_library(compiler: str, source: str, target: str, *more_flags: str) -> None:
-    """A RuntimeError with the command and the compiler's messages if it fails."""
+    """Raises RuntimeError with the command and the compiler's messages."""
     command = [compiler, *COMPILE_FLAGS, *more_flags, "-o", target, source, *LINK_FLAGS]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -1,12 +1,12 @@
-"""The ordered profile: ext4 as it is mounted by default (data=ordered, delalloc, auto_da_alloc).
+"""The ext4 profile: ext4 with its default mount options (data=ordered, delalloc, auto_da_alloc).
 
-Rules E1 to E9 are in `power`. A state is a choice: a cut `m` in the sequence of metadata operations
-(E1), and for each file with pending data a time `w` until which its newly allocated pages are there
-(E3), and a time per page that is overwritten in place (E4). The model chooses so that one execution
-of the real file system explains all of it; where it may or may not have lost something, it has not.
+`power` has the rules E1 to E9. A state is a choice of a cut `m` in the sequence of metadata operations
+(E1), for each file with pending data a time `w` up to which its newly allocated pages are on disk (E3),
+and a time for each page that is overwritten in place (E4). Every choice corresponds to one execution of
+the real file system; if the kernel may or may not lose something, the model does not lose it.
 
-It keeps two images per position since the last commit: everything (`kills`), and all metadata with
-only the data that E5 to E7 force (`bares`). A state is one of them with a few files changed.
+The model keeps two images per position since the last commit: everything (`kills`), and all metadata
+with only the data that E5 to E7 force (`bares`). A state is one of them with a few files changed.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ SECTOR = 512
 
 
 class Choice:
-    """A cut in the metadata, and what differs from all (or from nothing) being written until it."""
+    """A cut in the metadata, and the files whose data differ from the default at that cut."""
 
     __slots__ = ("cut", "files", "full")
 
     def __init__(self, cut: int, files: dict[int, DataChoice], full: bool) -> None:
         self.cut = cut
         self.files = files
-        self.full = full  # files not mentioned: written until the cut; else: what is forced
+        self.full = full  # other files: written up to the cut if True, else only what is forced
 
 
 class Ext4Model:
     def __init__(self, trace: Trace) -> None:
         self.at = 0
-        self.commit = 0  # metadata before it are durable
+        self.commit = 0  # metadata before this position is durable
         self.kills = [initial_image(trace)]
         self.bares = [self.kills[0]]
         self.files: dict[int, OrderedFile] = {}
         self._metadata: dict[int, None] = {}  # pending naming and reshaping operations, ascending
         self._file_of: dict[int, int] = {}
-        self._rewritten: set[int] = set()  # files that were truncated to nothing (E7)
+        self._rewritten: set[int] = set()  # files that were truncated to zero (E7)
         self._last = -1  # the latest write
 
     @property
@@ -74,7 +74,7 @@ class Ext4Model:
         self._note_metadata(position)
 
     def _reshape(self, position: int, op: Op) -> None:
-        """Truncate, allocate, punch: metadata; what was written before them comes along (E5)."""
+        """Truncate, allocate, punch: metadata; earlier writes are committed with them (E5)."""
         self._flush_rewritten(position)
         self._file(op.file).add(position, op, self.kill.data(op.file))
         self._file_of[position] = op.file
@@ -93,7 +93,7 @@ class Ext4Model:
         bare = self.bares[-1].data(op.file)
         effect = file.size_effect(bare, size_before, op)
         if effect == "allocates":
-            return  # delayed allocation: neither data nor size are anywhere near the disk (E3)
+            return  # delayed allocation: neither data nor size is on disk (E3)
         self._flush_rewritten(position)
         if effect == "forces":
             self._flush(op.file, position, position + 1)
@@ -110,19 +110,19 @@ class Ext4Model:
         self._metadata[position] = None
 
     def _flush_rewritten(self, position: int, but: int = -1) -> None:
-        """E7: the file may have been closed since, and closing it allocates what was written."""
+        """E7: the file may have been closed since, and close allocates what was written."""
         for number in self._rewritten & self.files.keys():
             if number != but:
                 self._flush(number, position, position)
 
     def _flush(self, number: int, cause: int, until: int) -> None:
-        """From `cause` on, the file's operations before `until` go with the metadata."""
+        """From `cause` on, the file's operations before `until` are committed with the metadata."""
         file = self.files[number]
         file.forced.append((cause, until))
         self.bares[-1] = self.bares[-1].with_data(number, file.version_before(until))
 
     def _settle(self, op: Op) -> None:
-        """E2: all metadata so far are durable, and the data of the file that was synced."""
+        """E2: all metadata so far and the data of the synced file are durable."""
         self._flush_rewritten(self.at)
         bare = self.bares[-1]
         if op.kind == "sync":
@@ -136,7 +136,7 @@ class Ext4Model:
         self._file_of = dict(sorted(owners))
 
     def _unforced(self, bare: Image) -> dict[int, OrderedFile]:
-        """The files that still have pending data after a commit, on their new durable content."""
+        """The files that still have pending data after a commit, based on their new durable content."""
         rest: dict[int, OrderedFile] = {}
         for number, file in self.files.items():
             if bare.data(number).digest != self.kill.data(number).digest:
@@ -154,7 +154,7 @@ class Ext4Model:
         return self._last if file and file.positions[-1] == self._last else None
 
     def tears(self, position: int) -> list[tuple[int, Tail]]:
-        """E8: between sectors where it overwrites, between pages where it grows the file."""
+        """E8: between sectors where the write overwrites, between pages where it grows the file."""
         file = self.files[self._file_of[position]]
         op = file.operation(position)
         end = op.offset + len(op.data)
@@ -189,7 +189,7 @@ class Ext4Model:
         return Choice(self.at if recipe.way == "kill" else self.commit, {}, recipe.way == "kill")
 
     def _without(self, lost: set[int]) -> Choice:
-        """Lowers the cut until the choice is one that the rules allow; it only ever sinks."""
+        """Lowers the cut until the rules allow the choice; the cut never rises."""
         cut = min((at for at in lost if at in self._metadata), default=self.at)
         while True:
             files: dict[int, DataChoice] = {}
@@ -203,7 +203,7 @@ class Ext4Model:
             cut = max(lower, self.commit)
 
     def _concerned(self, lost: set[int], cut: int) -> set[int]:
-        """Files of which something is lost, or that were written after the cut."""
+        """Files that lose something, or that were written after the cut."""
         named = {self._file_of[at] for at in lost if at in self._file_of}
         if cut == self.at:
             return named
@@ -217,7 +217,7 @@ class Ext4Model:
         return Choice(cut, files, full=False)
 
     def _needs(self, position: int) -> int:
-        """How far the metadata must be committed for this operation to be seen."""
+        """The lowest cut at which this operation is visible."""
         file = self.files.get(self._file_of.get(position, -1))
         if position in self._metadata or file is None:
             return position + 1
@@ -246,7 +246,7 @@ class Ext4Model:
 
 
 def boundaries(start: int, end: int, unit: int) -> list[int]:
-    """The first and the last multiple of `unit` strictly inside, and of a page, as lengths."""
+    """The first and the last multiple of `unit`, and of a page, strictly inside; as lengths."""
     found: list[int] = []
     for step in (unit, PAGE):
         first, last = (start // step + 1) * step, (end - 1) // step * step
@@ -255,7 +255,7 @@ def boundaries(start: int, end: int, unit: int) -> list[int]:
 
 
 def _overwritten_until(file: OrderedFile, position: int, op: Op, end: int) -> FileData:
-    """The write's sectors before `end` are new, the others old; the size is that of the whole."""
+    """The write's sectors before `end` are new, the others old; the size is that of the whole write."""
     data = file.current
     for page in pages_of(op.offset, len(op.data)):
         if (page + 1) * PAGE > end:

@@ -1,8 +1,8 @@
 """FileData: the bytes of one file, immutable, in pages that versions share.
 
-A page is kept without its trailing zeros and a page of zeros is not kept at all, so that equal
-contents have equal pages however they came about (written, truncated, punched). The digest is the
-exclusive or of the pages' digests: changing a page changes it in constant time.
+A page is stored without its trailing zeros, and a page of zeros is not stored, so that equal contents
+have equal pages however they came about (written, truncated, punched). The digest is the exclusive or
+of the pages' digests, so it is updated in constant time per page.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class FileData:
         return FileData(size, result.pages, result.sum)
 
     def fitted(self, size: int) -> FileData:
-        """Exactly `size` long, and zeros where a page holds bytes beyond it."""
+        """Exactly `size` long, with bytes beyond it cleared."""
         data = self._clear_from(size) if size < self.size or self._spills(size) else self
         return data if data.size == size else FileData(size, data.pages, data.sum)
 
@@ -89,7 +89,7 @@ class FileData:
         return result
 
     def punch(self, offset: int, length: int) -> FileData:
-        """Zeros from offset for length; the size stays. Absent pages cost nothing."""
+        """Zeros from offset for length; the size does not change. Absent pages cost nothing."""
         end = min(offset + length, self.size)
         result = self
         for number, _ in list(self.pages.items(offset // PAGE)):

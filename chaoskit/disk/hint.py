@@ -1,8 +1,8 @@
-"""The fix hint: which write was not synced when it was acknowledged, and which sync was missing.
+"""The fix hint: which write was not durable when it was acknowledged, and which sync was missing.
 
-A sync is proposed only after the model was run again with it in place and the state had become
-impossible. When no sync can help (the crash came before there was room for one), the hint reports
-that: then the order of the operations is wrong, not their durability.
+A sync is proposed only if the state becomes impossible when the model runs again with that sync in
+place. If no sync can help (the crash came before one could have been made), the hint says so: then
+the order of the operations is wrong, not their durability.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class MissingSync(msgspec.Struct, frozen=True):
     file: int
     path: str
     is_directory: bool
-    after: int  # position of the operation that it would have followed
-    before: str  # what it would have come before
+    after: int  # position of the operation that it should follow
+    before: str  # what it should precede
 
     def __str__(self) -> str:
         what = f"directory {self.path}" if self.is_directory else self.path
@@ -49,15 +49,15 @@ class Hint(msgspec.Struct, frozen=True):
         if not self.losses:
             text.append("nothing is lost in this state: a kill alone leaves it")
         elif not self.missing:
-            text.append("no sync could have prevented it: write aside, then rename")
+            text.append("no sync could have prevented it: write to a temporary file, then rename it")
         return "\n".join([*text, self.timeline])
 
 
 def explain(trace: Trace, candidate: Candidate, ack: int | None = None) -> Hint:
-    """`ack`: the position of the acknowledgement that the state breaks, if it breaks one."""
+    """`ack`: the position of the acknowledgement that the state violates, if any."""
     lost = lost_operations(trace, candidate)
     guilty = [position for position in lost if ack is None or position < ack]
-    if not guilty:  # what was acknowledged is there; something later broke it
+    if not guilty:  # everything acknowledged is on disk; a later operation broke it
         guilty, ack = lost, None
     words = Words(trace, guilty)
     losses = tuple(Loss(position, words.words[position]) for position in guilty)
@@ -68,7 +68,7 @@ def explain(trace: Trace, candidate: Candidate, ack: int | None = None) -> Hint:
 def _proposals(
     trace: Trace, candidate: Candidate, guilty: Sequence[int], ack: int | None, words: Words
 ) -> list[MissingSync]:
-    """One sync per object that lost something: after its last loss."""
+    """One sync per object that lost something, after its last lost operation."""
     found: dict[int, MissingSync] = {}
     for position in guilty:
         op = trace.ops[position]
@@ -86,7 +86,7 @@ def _target(op: Op, position: int, words: Words) -> tuple[int, str, bool]:
 
 
 def _place(trace: Trace, at: int, position: int, guilty: Sequence[int], ack: int | None) -> tuple[int, str]:
-    """Before the file got the name under which it is found; else before the acknowledgement."""
+    """Before the file got the name under which it is found, else before the acknowledgement."""
     file = trace.ops[position].file
     for later in range(position + 1, at):
         op = trace.ops[later]
@@ -103,7 +103,7 @@ def _place(trace: Trace, at: int, position: int, guilty: Sequence[int], ack: int
 def _smallest(
     trace: Trace, candidate: Candidate, guilty: Sequence[int], proposals: list[MissingSync]
 ) -> list[MissingSync]:
-    """Leaves out every sync without which the losses still cannot happen."""
+    """Drops every sync that is not needed to prevent the losses."""
     if not _prevents(trace, candidate, guilty, proposals):
         return []
     for sync in list(proposals):
@@ -116,7 +116,7 @@ def _smallest(
 def _prevents(
     trace: Trace, candidate: Candidate, guilty: Sequence[int], syncs: Sequence[MissingSync]
 ) -> bool:
-    """Runs the model again with the syncs in place: may any of the losses still happen?"""
+    """Whether none of the losses can happen if the model runs again with the syncs in place."""
     places = sorted(((sync.after + 1, sync.file) for sync in syncs), reverse=True)
     ops = list(trace.ops)
     for place, file in places:
@@ -132,12 +132,12 @@ def _prevents(
 
 
 def _acked_at(place: int, syncs: Sequence[MissingSync]) -> bool:
-    """A sync before an acknowledgement that was given right before the crash did happen."""
+    """A sync before an acknowledgement right before the crash counts as done."""
     return any(s.after + 1 == place and s.before == "the acknowledgement" for s in syncs)
 
 
 def minimise(trace: Trace, candidate: Candidate, still_bad: StillBad) -> Candidate:
-    """The same failure with as little lost as possible: greedily, in ever smaller bites."""
+    """The same failure with as little lost as possible: greedily, in ever smaller chunks."""
     model = model_at(trace, candidate.at, candidate.profile)
 
     def without(positions: Sequence[int]) -> Candidate:
@@ -163,7 +163,7 @@ def _bite(
     without: Callable[[Sequence[int]], Candidate],
     still_bad: StillBad,
 ) -> tuple[Candidate, list[int], bool]:
-    """Gives back `bite` of the lost operations at a time, where the state stays bad."""
+    """Restores `bite` lost operations at a time, as long as the state stays bad."""
     shrunk = False
     start = 0
     while start < len(lost):

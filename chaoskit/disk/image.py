@@ -1,12 +1,12 @@
-"""Image: what a directory tree holds, as plain immutable data.
+"""Image: the content of a directory tree as immutable data.
 
-Objects (files, directories, symbolic links) have the numbers of the trace; names live in
-directories. An object without a name is kept but cannot be seen: after a crash a file may have its
-data and not its name. Every change returns a new image that shares the rest with the old one.
+Objects (files, directories, symbolic links) have the numbers of the trace; names belong to
+directories. An object without a name is kept but not visible: after a crash a file may have its data
+but not its name. Every change returns a new image that shares the rest with the old one.
 
-Each directory carries the exclusive or of its entries' digests, an entry's digest covers its name
-and what is below it; a change travels up the names of the changed object. The digest of an image
-is that of its root: equal for equal trees, whatever the numbers of the objects in them.
+A directory's digest is the exclusive or of its entries' digests; an entry's digest covers its name
+and everything below it. A change updates the digests of all directories above the changed object. The
+digest of an image is that of its root: equal for equal trees, whatever the numbers of their objects.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from chaoskit.disk.intmap import IntMap
 from chaoskit.disk.ops import ROOT
 
 Link = tuple[int, str]  # (directory, name)
-Change = tuple[int, str, int | None]  # (directory, name, the object that it leads to from now on)
+Change = tuple[int, str, int | None]  # (directory, name, the object that the name now refers to)
 
 
 class FileNode:
@@ -33,7 +33,7 @@ class FileNode:
         return FileNode(self.data, links)
 
     def mark(self) -> str:
-        # The number of names tells two equal files from one file with two names.
+        # The number of names distinguishes two equal files from one file with two names.
         return f"f{self.data.size}:{self.data.sum:x}:{len(self.links)}"
 
 
@@ -71,7 +71,7 @@ Entry = tuple[str, int]  # (name, object)
 
 
 class NameTable:
-    """Gives each name a small number, the key of its entry; shared by the images of a trace."""
+    """Maps each name to a small number, the key of its entry; shared by the images of a trace."""
 
     def __init__(self) -> None:
         self._keys: dict[str, int] = {}
@@ -98,7 +98,7 @@ class Image:
 
     def directory(self, number: int) -> DirNode:
         node = self.nodes.get(number)
-        assert isinstance(node, DirNode), f"object {number} is no directory"
+        assert isinstance(node, DirNode), f"object {number} is not a directory"
         return node
 
     def data(self, number: int) -> FileData:
@@ -111,20 +111,20 @@ class Image:
         return found[1] if found else None
 
     def with_node(self, number: int, node: Object) -> Image:
-        """An object that nothing names yet."""
+        """Adds an object that has no name yet."""
         return Image(self.nodes.put(number, node), self.names)
 
     def with_data(self, number: int, data: FileData) -> Image:
         old = self.nodes.get(number)
         if old is None:
             return self.with_node(number, FileNode(data))
-        assert isinstance(old, FileNode), f"object {number} is no file"
+        assert isinstance(old, FileNode), f"object {number} is not a file"
         if old.data is data:
             return self
         return Image(_replace(self.nodes, number, old, FileNode(data, old.links)), self.names)
 
     def with_entry(self, parent: int, name: str, child: int | None) -> Image:
-        """The name leads to `child` (which must be there), or to nothing."""
+        """Makes the name refer to `child` (which must exist), or removes it."""
         old = self.entry(parent, name)
         if old == child:
             return self
@@ -134,7 +134,7 @@ class Image:
         return Image(nodes, self.names)
 
     def with_entries(self, changes: Sequence[Change]) -> Image:
-        """Removals before additions: no directory has two names, not even meanwhile."""
+        """Removals before additions, so that no directory ever has two names."""
         image = self
         for parent, name, child in changes:
             if image.entry(parent, name) != child:
@@ -155,8 +155,9 @@ class Image:
 
     def _link(self, nodes: IntMap[Object], parent: int, name: str, child: int) -> IntMap[Object]:
         node = nodes.get(child)
-        assert node is not None, f"object {child} named {name!r} before it was there"
-        # First the count of names, which the object's other entries see; then the new entry.
+        assert node is not None, f"object {child} named {name!r} before it exists"
+        # First the number of names, which affects the digests of the object's other entries; then the
+        # new entry.
         nodes = _replace(nodes, child, node, node.linked(node.links), extra=(parent, name))
         named = nodes.get(child)
         home = nodes.get(parent) or DirNode(IntMap())
@@ -167,7 +168,7 @@ class Image:
         return _replace(nodes, parent, home, fuller)
 
     def adopt(self, number: int, source: Image) -> Image:
-        """The object as `source` knows it but empty, unless it is here already."""
+        """Adds the object from `source`, but empty, unless it already exists."""
         if self.nodes.get(number) is not None:
             return self
         model = source.nodes.get(number)
@@ -187,7 +188,7 @@ class Image:
                 yield from self.walk(child, below)
 
     def path(self, number: int) -> str | None:
-        """One path of an object, or None when no name leads to it."""
+        """One path of an object, or None if it has no name."""
         parts: list[str] = []
         while number != ROOT:
             node = self.nodes.get(number)
@@ -201,7 +202,7 @@ class Image:
 def _replace(
     nodes: IntMap[Object], number: int, old: Object, new: Object, extra: Link | None = None
 ) -> IntMap[Object]:
-    """`new` instead of `old`, and the digests of all directories above it."""
+    """Replaces `old` by `new` and updates the digests of all directories above."""
     shared = new.links
     if extra is not None:
         new = new.linked((*shared, extra))

@@ -1,8 +1,8 @@
-"""OrderedFile: the pending data of one file on ext4, and which of them can be on disk together.
+"""OrderedFile: the pending data of one file on ext4, and which of it can be on disk together.
 
-A page is *settled* when its block surely was allocated before: writing to it again goes to the same
-place at any time (E4). Any other page has no block until the file is written back (E3). A page that
-reads as zeros may or may not have a block, so it never counts as settled.
+A page is *settled* if its block was certainly allocated before: later writes go to the same block, at
+any time (E4). Any other page has no block until the file is written back (E3). A page that reads as
+zeros may or may not have a block, so it never counts as settled.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ NOTHING = -1  # a time before every operation
 
 
 class DataChoice:
-    """New pages as they were at `until`; a settled page as it was at its own time."""
+    """New pages as of time `until`; each settled page as of its own time."""
 
     __slots__ = ("others", "pages", "until")
 
     def __init__(self, until: int, pages: dict[int, int], others: int) -> None:
         self.until = until
         self.pages = pages
-        self.others = others  # the time of the settled pages that are not mentioned
+        self.others = others  # the time of all other settled pages
 
     def time_of(self, page: int, file: OrderedFile) -> int:
         return self.pages.get(page, self.others) if file.settled(page) else self.until
@@ -38,7 +38,7 @@ class OrderedFile(FilePending):
         super().__init__(base)
         self.forced: list[tuple[int, int]] = []  # (cause, until): see Ext4Model._flush
         self._overwrites: list[tuple[int, int]] = []  # (position, settled page), in order
-        self._overwritten = base  # the base with all of them
+        self._overwritten = base  # the base with all overwrites
 
     def add(self, position: int, op: Op, after: FileData) -> None:
         super().add(position, op, after)
@@ -48,7 +48,7 @@ class OrderedFile(FilePending):
                 self._overwritten = self._overwritten.put_leaf(page, after.pages.get(page))
 
     def committed(self, base: FileData, now: int) -> OrderedFile:
-        """After a commit: what was forced is durable, and sizes that were committed stay."""
+        """After a commit: forced data is durable, and committed sizes stay."""
         rest = OrderedFile(base)
         start = bisect_left(self.positions, self.floor(now + 1))
         for triple in zip(self.positions[start:], self.ops[start:], self.versions[start:], strict=True):
@@ -56,7 +56,7 @@ class OrderedFile(FilePending):
         return rest
 
     def floor(self, cut: int) -> int:
-        """With metadata kept until `cut`, operations before this one are there (E5 to E7)."""
+        """With metadata kept up to `cut`, operations before this position are on disk (E5 to E7)."""
         index = bisect_left(self.forced, (cut, NOTHING))
         return self.forced[index - 1][1] if index else NOTHING
 
@@ -67,7 +67,7 @@ class OrderedFile(FilePending):
         return op.kind == "write" and all(self.settled(page) for page in written(op))
 
     def size_effect(self, on_disk: FileData, size_before: int, op: Op) -> SizeEffect:
-        """E5: what a write does to the size on disk, before any of its data are there."""
+        """E5: how a write changes the size on disk before any of its data is written."""
         end, edge = op.offset + len(op.data), -(-on_disk.size // PAGE) * PAGE
         if end <= max(size_before, on_disk.size) or on_disk.size == edge or op.offset >= edge:
             return "allocates"
@@ -75,8 +75,8 @@ class OrderedFile(FilePending):
         return "grows" if end <= edge and on_disk.size == size_before and has_block else "forces"
 
     def size_at(self, until: int, cut: int) -> tuple[int, int | None]:
-        """The committed size when pages were written back at `until` and metadata kept until `cut`;
-        or the operation that cannot be committed then."""
+        """The committed size if pages are written back at `until` and metadata is kept up to `cut`; or
+        the operation that cannot be committed then."""
         data = self.version_before(until)
         if self.only_writes:
             data = data.at_least(self.base.size)
@@ -101,7 +101,7 @@ class OrderedFile(FilePending):
         return DataChoice(time, {}, time)
 
     def dropping(self, lost: Collection[int], cut: int, commit: int) -> tuple[DataChoice, int]:
-        """Everything but the lost, and the highest cut at which that is possible."""
+        """Everything except `lost`, and the highest cut at which that is possible."""
         until, pages, limit = cut, dict[int, int](), cut
         floor = self.floor(cut)
         for position, op in self._mine(lost):
@@ -114,7 +114,7 @@ class OrderedFile(FilePending):
                     pages[page] = min(pages.get(page, position), position)
         _, conflict = self.size_at(until, cut)
         if conflict is not None and conflict < commit:
-            until = floor  # its metadata are durable: then nothing more was written back
+            until = floor  # its metadata is durable: nothing more was written back
         elif conflict is not None:
             limit = min(limit, conflict)
         return DataChoice(until, pages, others=self.positions[-1] + 1), limit
@@ -129,7 +129,7 @@ class OrderedFile(FilePending):
         return next(cause for cause, until in self.forced if until > position)
 
     def only(self, kept: Collection[int], cut: int) -> DataChoice:
-        """What is forced, the kept, and the earlier ones that the kept cannot do without."""
+        """Forced operations, those in `kept`, and earlier ones that these depend on."""
         floor = until = self.floor(cut)
         pages: dict[int, int] = {}
         for position, op in self._mine(kept):
@@ -142,7 +142,7 @@ class OrderedFile(FilePending):
         return DataChoice(until, pages, others=max(until, floor))
 
     def _possible(self, until: int, cut: int) -> int:
-        """The first time from `until` on at which no committed operation is in the way."""
+        """The first time from `until` on that no committed operation rules out."""
         while True:
             _, conflict = self.size_at(until, cut)
             if conflict is None:
@@ -151,7 +151,7 @@ class OrderedFile(FilePending):
 
     def content(self, choice: DataChoice, cut: int) -> FileData:
         size, conflict = self.size_at(choice.until, cut)
-        assert conflict is None, "a choice that the rules forbid"
+        assert conflict is None, "the rules forbid this choice"
         data, pages = self._start(choice)
         for page in pages:
             time = choice.pages.get(page, choice.others)
@@ -159,7 +159,7 @@ class OrderedFile(FilePending):
         return data.fitted(size)
 
     def _start(self, choice: DataChoice) -> tuple[FileData, Collection[int]]:
-        """A known content that is near, and the settled pages that differ from it."""
+        """A known content close to the result, and the settled pages that differ from it."""
         all_overwritten = self.only_writes and choice.others > self.positions[-1]
         if all_overwritten and choice.until <= self.positions[0]:
             return self._overwritten, choice.pages
@@ -170,7 +170,7 @@ class OrderedFile(FilePending):
         return self.version_before(choice.until), found
 
     def missing(self, choice: DataChoice, cut: int) -> list[int]:
-        """The pending operations of which something is not there."""
+        """The pending operations that are lost at least in part."""
         found: list[int] = []
         for position, op in zip(self.positions, self.ops, strict=True):
             if op.kind != "write":

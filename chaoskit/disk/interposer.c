@@ -1,29 +1,29 @@
 /*
-** The interposer: preloaded into a target, it sees every operation that changes, or makes durable,
+** The interposer: preloaded into a target, it records every operation that changes, or makes durable,
 ** something below one watched directory.
 **
 ** METHOD
 **
-** Two nets, one dispatcher.
+** Two layers of interception, one dispatcher.
 **
-**   1. The C library's entry points (write, openat, rename...) are replaced by wrappers. This net is
-**      cheap and needs no privilege, but the C library's own calls (fwrite, mkstemp, remove) and raw
-**      syscall() go past it.
-**   2. A seccomp filter traps the same system calls wherever they come from, except from one page of
-**      code of ours, the stub, that lies at a fixed address. The SIGSYS handler hands the trapped
-**      call to the same dispatcher as the wrappers. The filter survives exec, and so does its notion
-**      of the stub because the address is fixed: every new program image maps the stub again, and
-**      installs the handler, in a constructor that runs before all others (-z initfirst).
+**   1. The C library's entry points (write, openat, rename...) are replaced by wrappers. This layer
+**      is cheap and needs no privilege, but it misses the C library's own calls (fwrite, mkstemp,
+**      remove) and raw syscall().
+**   2. A seccomp filter traps the same system calls wherever they come from, except from the stub, a
+**      page of our code at a fixed address. The SIGSYS handler passes the trapped call to the same
+**      dispatcher as the wrappers. The filter survives exec, and because the address is fixed it
+**      still recognises the stub: every new program image maps the stub again, and installs the
+**      handler, in a constructor that runs before all others (-z initfirst).
 **
-** The dispatcher speaks the kernel's language (call number, six arguments, negative errno), never
-** touches errno and never allocates, so that it may run in a signal handler, in a forked child of a
-** threaded process and in a vfork child.
+** The dispatcher uses the kernel's calling convention (call number, six arguments, negative errno),
+** never touches errno and never allocates, so that it may run in a signal handler, in a forked child
+** of a threaded process and in a vfork child.
 **
-** Each operation runs under one lock, shared by all threads and processes of the activation: first
-** the question whether a fault is due, then the system call itself, then the record. Hence the order
-** of the trace is the order of the operations. The lock is a word in shared memory that holds its
-** owner's thread id: a child that is forked while another thread holds it just waits for that
-** thread, which is alive in the parent. Nothing needs to be reset after a fork.
+** Each operation runs under one lock, shared by all threads and processes of the activation: check
+** whether a fault is due, make the system call, write the record. Hence the order of the trace is
+** the order of the operations. The lock is a word in shared memory that holds its owner's thread id.
+** A child that is forked while another thread holds the lock waits for that thread, which is alive in
+** the parent. Nothing needs to be reset after a fork.
 **
 ** What each fault leaves behind:
 **
@@ -32,34 +32,33 @@
 **   kill half-way        the first half of the bytes of write K
 **   fail                 nothing: the call returns the errno, the system call is not made
 **   short write          the first half of the bytes, and a truthful return value
-**   lose                 fsync returns EIO, and the bytes written since the last sync are again what
-**                        they were before (zeros where there was nothing): what a reader finds after
+**   lose                 fsync returns EIO, and the bytes written since the last sync revert to their
+**                        previous content (zeros where there was none), as a reader finds them after
 **                        Linux has dropped the pages it could not write. The size stays: it is kept
 **                        in the inode, not in the pages.
 **
 ** Counters and trace live in a MAP_SHARED file: SIGKILL does not lose them.
 **
-** WHAT IT SEES
+** WHAT IT RECORDS
 **
 ** open with O_CREAT, O_TRUNC or O_TMPFILE, write, pwrite, writev, pwritev, pwritev2, truncate,
 ** ftruncate, fallocate, fsync, fdatasync, sync, syncfs, rename, link, symlink, unlink, rmdir, mkdir,
 ** mknod, copy_file_range, sendfile, splice; all variants; by path or by descriptor, however the
-** descriptor was come by. A file is recognised by device and inode at each call, never by
-** descriptor number: descriptors are closed inside the C library where nobody sees it.
-** Only calls that succeed count as operations; reads are never touched.
+** descriptor was obtained. A file is identified by device and inode at each call, never by
+** descriptor number: the C library closes descriptors internally, which the wrappers do not see.
+** Only calls that succeed count as operations; reads are not intercepted.
 **
-** WHAT IT CANNOT SEE
+** WHAT IT CANNOT RECORD
 **
 ** Reported by a warning in the trace: stores through a shared writable mapping, io_uring and libaio,
 ** statically linked and 32-bit programs, FICLONE, fallocate's COLLAPSE and INSERT, special files,
-** directories moved across the border, a missing seccomp filter, a full trace.
+** directories moved into or out of the watched directory, a missing seccomp filter, a full trace.
 ** Not reported: owner, mode, times and extended attributes; sockets bound below the directory;
 ** mprotect of a mapping that was made read-only. Fatal instead of silent (death by SIGSYS): a call
-** that traps where nobody handles it, that is in a static program above 4 GiB (static PIE), in a
-** program started by a raw execve without our variables, in a thread that blocked SIGSYS before
-** activation.
-** Before a call is made, one can only guess that it will succeed: a fault meant for operation K may
-** strike an rmdir, or a rename of directories, that would have failed by itself just before K.
+** that traps without a handler, that is in a static program above 4 GiB (static PIE), in a program
+** started by a raw execve without our variables, in a thread that blocked SIGSYS before activation.
+** Whether a call will succeed is only a guess before it is made: a fault planned for operation K may
+** strike an rmdir, or a rename of directories, just before K that would have failed anyway.
 */
 #define _GNU_SOURCE
 #undef _FORTIFY_SOURCE /* its inline wrappers would clash with the ones below */
@@ -107,7 +106,7 @@
 
 /*
 ** `plain_syscall(number, a, b, c, d, e, f)` returns what the kernel returns. Its code is position
-** independent: it is called where it lies until a filter is there, and as a copy in the stub after.
+** independent: it is called in place until a filter is installed, and as a copy in the stub afterwards.
 */
 extern long plain_syscall(long, long, long, long, long, long, long);
 extern const char plain_syscall_end[];
@@ -120,7 +119,7 @@ __asm__(".text\n.p2align 4\n.hidden plain_syscall\n.globl plain_syscall\n"
         "movq %rdi,%rax\nmovq %rsi,%rdi\nmovq %rdx,%rsi\nmovq %rcx,%rdx\n"
         "movq %r8,%r10\nmovq %r9,%r8\nmovq 8(%rsp),%r9\nsyscall\nret\n"
         ".hidden plain_syscall_end\n.globl plain_syscall_end\nplain_syscall_end:\n"
-        /* The kernel asks a signal handler on this machine to bring its own way back. */
+        /* On this machine a signal handler must provide its own return trampoline. */
         ".hidden signal_return\n.globl signal_return\n.type signal_return,@function\n"
         "signal_return:\nmovl $15,%eax\nsyscall\n");
 extern void signal_return(void);
@@ -147,9 +146,9 @@ __asm__(".text\n.p2align 4\n.hidden plain_syscall\n.globl plain_syscall\n"
 #endif
 
 /*
-** Where the stub lies in every process. Below 2^39, the smallest user address space of aarch64;
-** above the first 4 GiB, where programs with fixed addresses live; away from where kernels, Go and
-** Java put things of their own accord.
+** The address of the stub in every process. Below 2^39, the smallest user address space of aarch64;
+** above the first 4 GiB, where programs with fixed addresses live; away from the default mappings of
+** kernels, Go and Java.
 */
 #define STUB_ADDRESS 0x3CA05C0000UL
 #define STUB_SIZE 4096UL
@@ -171,7 +170,7 @@ static long raw_syscall_of(struct call call) { return pass(&call); }
 
 /* ---- What is shared with the harness: control page, inode table, trace ------------------------ */
 
-/* Written down again in chaoskit/inside/layout.py: change both, and VERSION. */
+/* Mirrored in chaoskit/inside/layout.py: change both, and VERSION. */
 #define MAGIC 0x314B53494454494BUL
 #define VERSION 2
 #define TABLE_OFFSET 4096UL
@@ -207,17 +206,17 @@ enum kind {
     KIND_FSYNC,
     KIND_FDATASYNC,
     KIND_SYNC,
-    /* Not operations: they take no index. */
+    /* Not operations: they have no index. */
     KIND_WARNING = 32,
-    KIND_BEFORE_IMAGE, /* what a write is about to replace; kept while ACTION_LOSE waits */
-    KIND_SYNC_RANGE,   /* sync_file_range: promises nothing about durability */
+    KIND_BEFORE_IMAGE, /* the bytes that a write is about to replace; recorded while ACTION_LOSE is armed */
+    KIND_SYNC_RANGE,   /* sync_file_range: guarantees no durability */
 };
 
 enum {
     FLAG_DURABLE = 1,   /* O_SYNC, O_DSYNC: on disk when it returned */
     FLAG_APPEND = 2,
     FLAG_TORN = 4,      /* only the first half was written, by a fault */
-    FLAG_REVERTED = 8,  /* written by ACTION_LOSE: the old bytes again */
+    FLAG_REVERTED = 8,  /* written by ACTION_LOSE: restores the old bytes */
     FLAG_KEEP_SIZE = 16,
     FLAG_MOVED_IN = 32, /* from outside the watched directory: data = its content, length = its mode */
     FLAG_MOVED_OUT = 64,
@@ -234,20 +233,20 @@ struct control {
     uint32_t version;
     uint32_t mode;
     uint32_t lock; /* 0, or the owner's thread id, with LOCK_WAITERS */
-    uint32_t dead; /* a kill has been ordered: whoever comes later dies too */
+    uint32_t dead; /* a kill is under way: every later operation dies too */
     uint64_t position;
     uint64_t trace_end;
     uint64_t trace_size;
     uint32_t overflow;
     uint32_t warnings;
-    uint32_t last_record; /* size of the last record: the way back through the trace */
+    uint32_t last_record; /* size of the last record, to walk the trace backwards */
     uint32_t generation;  /* slots of another generation are empty */
     uint32_t slots_used;
     uint32_t options;
     uint32_t group; /* process group to kill; 0 until the first activation */
     uint32_t action;
     uint64_t action_at;
-    uint64_t action_count; /* how many more times; UINT64_MAX: for ever */
+    uint64_t action_count; /* how many more times; UINT64_MAX: no limit */
     uint64_t action_kinds; /* bit 1 << kind */
     uint32_t action_errno;
     uint32_t fired;
@@ -257,7 +256,7 @@ struct control {
     struct identity root;
     uint32_t trapped; /* calls that came through seccomp */
     uint32_t nested;  /* operations missed because a signal handler interrupted another */
-    uint32_t stolen;  /* times that the lock was taken from a dead owner */
+    uint32_t stolen;  /* how often the lock was taken from a dead owner */
     uint32_t shared_mappings, msyncs;
     uint32_t reserved[23];
     char root_path[1024];
@@ -304,17 +303,17 @@ static int observing(void) {
 #define LOCK_WAITERS 0x80000000u
 #define LOCK_OWNER 0x3FFFFFFFu
 
-static uint32_t owner_pid;  /* of the lock's present owner, for the records */
-static int doomed;          /* the operation under way is the last one */
+static uint32_t owner_pid;  /* of the lock's current owner, for the records */
+static int doomed;          /* the current operation is the last one */
 
 static __thread __attribute__((tls_model("initial-exec"))) struct {
     uint32_t tid, pid;
 } self;
 
 /*
-** Set once `self` is right in this process. It lies in memory that the kernel clears in a forked
-** child, however the fork was made: so a system call for each operation is saved. A vfork child is
-** taken for its parent, which sleeps meanwhile.
+** Set once `self` is valid in this process. It is in memory that the kernel clears in every forked
+** child, which saves a system call per operation. A vfork child is mistaken for its parent, which is
+** harmless because the parent sleeps meanwhile.
 */
 static uint32_t *self_is_known;
 
@@ -373,7 +372,7 @@ static void kill_everything(void) {
     __atomic_store_n(&control->dead, 1, __ATOMIC_SEQ_CST);
     if (control->group)
         RAW(SYS_kill, -(long)control->group, SIGKILL);
-    /* Also those who left the group. */
+    /* Also processes that left the group. */
     RAW(SYS_kill, RAW(SYS_getpid), SIGKILL);
     for (;;)
         RAW(SYS_ppoll, 0, 0, 0, 0, 0);
@@ -394,8 +393,8 @@ static void wait_for_lock(uint32_t seen) {
 }
 
 /*
-** False when this very thread holds the lock already: a signal handler interrupted an operation and
-** makes one of its own. To wait would be for ever; the operation is made and counted as missed.
+** False if this thread already holds the lock: a signal handler interrupted an operation and makes
+** one itself. Waiting would deadlock; the operation is made and counted as missed.
 */
 static int enter(void) {
     uint32_t tid = thread_id(), mark = 0;
@@ -409,7 +408,7 @@ static int enter(void) {
             return 0;
         }
         wait_for_lock(seen);
-        mark = LOCK_WAITERS; /* there may be others who wait: the release must wake one */
+        mark = LOCK_WAITERS; /* others may be waiting: the release must wake one */
     }
     if (__atomic_load_n(&control->dead, __ATOMIC_RELAXED))
         kill_everything();
@@ -440,8 +439,8 @@ struct operation {
 #define POPULATE_STEP (512UL * 1024)
 
 /*
-** Room for `size` bytes after the end. Pages are faulted in by the half megabyte: a fault for each
-** page is the largest single cost of recording. A full /dev/shm shows here, instead of as SIGBUS.
+** Makes room for `size` bytes after the end. Pages are faulted in by half megabytes: page faults would
+** be the largest single cost of recording. A full /dev/shm is detected here, instead of as SIGBUS.
 */
 static int reserve(uint64_t size) {
     uint64_t end = control->trace_end + size;
@@ -465,7 +464,7 @@ static int reserve(uint64_t size) {
     return 1;
 }
 
-/* Where the data of the next record will lie: what must be read from a file is read right there. */
+/* Where the data of the next record goes: file content is read directly into it. */
 static uint8_t *data_room(const struct operation *op, uint64_t size) {
     uint64_t before = sizeof(struct record) + op->head.name_size + op->head.name2_size;
     return reserve(before + size + 8) ? trace + control->trace_end + before : NULL;
@@ -544,9 +543,9 @@ static int applicable(unsigned kind, size_t divisible) {
 }
 
 /*
-** What shall become of the operation that is about to take the index `position`. Callers have made
-** sure, as far as one can without making the call, that it would succeed: what fails by itself is no
-** operation, and takes no fault.
+** The fault, if any, for the operation that is about to get the index `position`. Callers have checked,
+** as far as possible without making the call, that it would succeed: a call that fails by itself is not
+** an operation and must not use up a fault.
 */
 static enum verdict decide(unsigned kind, size_t divisible) {
     if (control->action == ACTION_NONE || control->position < control->action_at ||
@@ -607,8 +606,8 @@ static int same(struct identity a, struct identity b) {
 }
 
 /*
-** The slot of an inode, or the empty one where it belongs. Read without the lock: an insertion sets
-** the generation last, and a slot is never given to another inode within one generation.
+** The slot of an inode, or the empty slot for it. Safe without the lock: an insertion sets the
+** generation last, and a slot is never reused for another inode within one generation.
 */
 static struct slot *find_slot(struct identity id) {
     uint32_t at = (uint32_t)((id.inode ^ id.device << 7) * 0x9E3779B97F4A7C15UL >> 40);
@@ -656,7 +655,7 @@ static const char *path_of_fd(char *buffer, int fd) {
     return numbered(buffer, FD_PATH_SIZE, "/proc/self/fd/", (unsigned)fd, "");
 }
 
-/* The kernel's own idea of the path, symbolic links resolved. Under the lock: one buffer for all. */
+/* The kernel's path of a file, symbolic links resolved. Under the lock: the buffer is shared. */
 static const char *real_path(int fd) {
     static char path[PATH_MAX + 16];
     char link[FD_PATH_SIZE];
@@ -666,7 +665,7 @@ static const char *real_path(int fd) {
     return path;
 }
 
-/* An inode without a name may be freed and come back as another file: its state never rests. */
+/* An inode without a name may be freed and reused for another file, so it is looked up each time. */
 static uint32_t examine(int fd, const struct stat *st) {
     uint32_t state = STATE_FOREIGN;
     if (path_is_inside(real_path(fd)))
@@ -745,7 +744,7 @@ static void name_operation(struct operation *op, const struct place *place) {
 
 /* ---- Writing ----------------------------------------------------------------------------------- */
 
-#define AT_POSITION (-1) /* offset: wherever the descriptor stands */
+#define AT_POSITION (-1) /* offset: the descriptor's current position */
 #define MANY_BYTES 0x7FFFF000UL /* the kernel never transfers more in one call */
 
 static uint16_t flags_of_fd(int fd, int *writable) {
@@ -808,7 +807,7 @@ static size_t size_of_writing(const struct writing *w) {
     return size < MANY_BYTES ? size : MANY_BYTES;
 }
 
-/* The first half as one plain write, from a copy: a vector cannot be cut in place, it is not ours. */
+/* The first half as one plain write, from a copy: the caller's vector must not be modified. */
 static long write_half(const struct writing *w, struct operation *op, size_t size) {
     uint8_t *half = data_room(op, size / 2);
     if (!half)
@@ -881,7 +880,7 @@ struct copying {
     int size_argument; /* which argument of the call is the size */
 };
 
-/* How much there is to copy: the callers' size is often far larger than the file. */
+/* How much there is to copy: the caller's size is often far larger than the file. */
 static size_t bytes_available(const struct copying *c) {
     struct stat st;
     int waiting = 0;
@@ -933,7 +932,7 @@ static long do_copy(const struct call *call, const struct copying *c) {
     struct stat st;
     if (!watched_fd(c->to, &st))
         return pass(call);
-    /* A pipe's data may come from a process that needs the lock first: wait for it outside. */
+    /* A pipe's data may come from a process that needs the lock: wait for it without the lock. */
     struct pollfd source = {c->from, POLLIN, 0};
     if (call->number == SYS_splice && !(call->a[5] & SPLICE_F_NONBLOCK))
         RAW(SYS_ppoll, (long)&source, 1, 0, 0, 0);
@@ -986,7 +985,7 @@ static long do_truncate(const struct call *call) {
     return leave_with(truncate_locked(call, &st));
 }
 
-/* Zeros beyond the end also make the file longer: only a write of zeros says both. */
+/* Zeros beyond the end also grow the file: only a write of zeros records both. */
 static void describe_zero_range(struct operation *op, const struct stat *st, struct iovec *piece) {
     uint64_t end = (uint64_t)op->head.offset + op->head.length;
     op->head.kind = KIND_PUNCH;
@@ -1048,7 +1047,7 @@ static void revert_one(long fd, const struct record *image) {
     op.head.file = image->file;
     op.head.offset = image->offset;
     op.head.length = op.head.data_size = (uint32_t)piece.iov_len;
-    /* The disk never held anything else: the old bytes are durable. */
+    /* On the disk nothing changed: the old bytes are durable. */
     op.head.flags = FLAG_REVERTED | FLAG_DURABLE;
     RAW(SYS_pwrite64, fd, (long)piece.iov_base, (long)piece.iov_len, image->offset);
     commit(&op);
@@ -1061,7 +1060,7 @@ static int ends_unsynced(const struct record *r, struct identity file) {
                                    (r->kind == KIND_WRITE && r->flags & FLAG_REVERTED));
 }
 
-/* Backwards, so that of overlapping writes the oldest image is put back last. */
+/* Backwards, so that for overlapping writes the oldest bytes are restored last. */
 static void revert_unsynced(int fd, struct identity file) {
     long writer = reopen(fd, O_WRONLY);
     uint64_t at = control->trace_end;
@@ -1154,7 +1153,7 @@ static long open_existing(const struct call *call, const struct opening *o, cons
     return fd;
 }
 
-/* Under the lock. Also for O_TMPFILE, where `place` is the directory alone. */
+/* Under the lock. Also for O_TMPFILE, where `place` is only the directory. */
 static long open_new(const struct call *call, const struct place *place, uint16_t flags,
                      int through_link) {
     struct operation op = OPERATION(KIND_CREATE);
@@ -1200,7 +1199,7 @@ static long do_open(const struct call *call, const struct opening *o) {
     struct stat st;
     if (!(o->flags & CHANGING_OPEN))
         return pass(call);
-    /* To open a FIFO may block until another process, which may need the lock, opens it too. */
+    /* Opening a FIFO may block until another process, which may need the lock, opens it too. */
     if (stat_at(o->directory, o->path, &st, 0) && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
         return pass(call);
     if (!enter())
@@ -1269,7 +1268,7 @@ static long do_mknodat(const struct call *call) {
     return leave_with(pass(call));
 }
 
-/* After the last name is gone, the inode may come back as another file. */
+/* Once its last name is removed, the inode may be reused for another file. */
 static void lost_a_name(const struct stat *st) {
     if (S_ISDIR(st->st_mode))
         set_state(identity_of(st), STATE_UNKNOWN);
@@ -1300,7 +1299,7 @@ static long do_unlinkat(const struct call *call) {
     return enter() ? leave_with(unlink_locked(call)) : pass(call);
 }
 
-/* The content of what came from outside becomes the record's data: nobody saw it being written. */
+/* The content of a file from outside becomes the record's data: its writes were not recorded. */
 static void capture_content(struct operation *op, struct iovec *piece, int directory,
                             const char *path, const struct stat *st) {
     uint64_t size = S_ISDIR(st->st_mode) ? 0 : (uint64_t)st->st_size;
@@ -1381,7 +1380,7 @@ static long rename_locked(const struct call *call, struct renaming *r) {
         return pass(call);
     r->replaces = stat_at(r->to_directory, r->to_path, &r->replaced, AT_SYMLINK_NOFOLLOW);
     if ((!r->from.watched && !r->to.watched) || (r->replaces && r->flags & RENAME_NOREPLACE) ||
-        /* Two names of one file: rename does nothing, and says that it went well. */
+        /* Two names of one file: rename does nothing and reports success. */
         (r->replaces && same(identity_of(&r->moved), identity_of(&r->replaced)))) {
         long result = pass(call);
         if (result == 0)
@@ -1408,7 +1407,7 @@ static long do_renameat2(const struct call *call) {
     return enter() ? leave_with(rename_locked(call, &r)) : pass(call);
 }
 
-/* A file may be linked by its descriptor (O_TMPFILE): then it has no old name, but is still ours. */
+/* A file may be linked by its descriptor (O_TMPFILE): it has no old name, but is still watched. */
 static int link_source_is_ours(const struct call *call, const struct stat *st,
                                const struct place *from) {
     const char *path = (const char *)call->a[1];
@@ -1537,7 +1536,7 @@ static long dispatch(const struct call *call) {
 }
 
 #if defined(__x86_64__)
-/* Calls that newer machines do not have, said in the words of those that they do. */
+/* Translates calls that newer architectures lack into their modern equivalents. */
 static struct call modern(const struct call *call) {
     const long *a = call->a, cwd = AT_FDCWD;
     switch (call->number) {
@@ -1560,7 +1559,7 @@ static struct call modern(const struct call *call) { return *call; }
 
 static long observe(struct call call) { return observing() ? dispatch(&call) : pass(&call); }
 
-/* ---- The second net: seccomp ------------------------------------------------------------------- */
+/* ---- The second layer: seccomp ----------------------------------------------------------------- */
 
 static const unsigned trapped_always[] = {
     SYS_write, SYS_pwrite64, SYS_writev, SYS_pwritev, SYS_pwritev2, SYS_sendfile,
@@ -1573,7 +1572,7 @@ static const unsigned trapped_always[] = {
 #endif
 };
 
-/* Jump targets that are filled in when the program's length is known. */
+/* Jump targets, filled in when the program's length is known. */
 enum { TO_ALLOW = 253, TO_TRAP, TO_PRETEND };
 
 struct program {
@@ -1604,9 +1603,9 @@ static void resolve_jumps(struct program *p, const unsigned targets[]) {
 }
 
 /*
-** Ends with `otherwise`, unless the call comes from the stub. Calls from the first 4 GiB are let
-** through when `spare_low`: statically linked programs live there, have no handler, and would die
-** of the first trap; they are reported when they are started.
+** Ends with `otherwise`, unless the call comes from the stub. With `spare_low`, calls from the first
+** 4 GiB are allowed: statically linked programs live there, have no handler, and would die of the
+** first trap; they are reported when they are started.
 */
 static unsigned emit_origin_check(struct program *p, int spare_low, unsigned otherwise) {
     unsigned start = p->size;
@@ -1620,7 +1619,7 @@ static unsigned emit_origin_check(struct program *p, int spare_low, unsigned oth
     return start;
 }
 
-/* Calls that are of interest only with certain arguments. Each block: not this call, skip it. */
+/* Calls that matter only with certain arguments. Each block is skipped for any other call. */
 static void emit_conditional_traps(struct program *p) {
     IF_EQUAL(SYS_openat, 0, 2);
     LOAD_ARGUMENT(2);
@@ -1641,8 +1640,8 @@ static void emit_conditional_traps(struct program *p) {
     IF_EQUAL(FICLONE, TO_TRAP, 0);
     IF_EQUAL(FICLONERANGE, TO_TRAP, TO_ALLOW);
     /*
-    ** Nobody else may handle SIGSYS; to pretend is the only answer that also works in the child of
-    ** posix_spawn, which resets all handlers with all signals blocked (a trap would kill it).
+    ** No other code may handle SIGSYS. Pretending success is the only answer that also works in the
+    ** child of posix_spawn, which resets all handlers with all signals blocked (a trap would kill it).
     */
     IF_EQUAL(SYS_rt_sigaction, 0, 4);
     LOAD_ARGUMENT(0);
@@ -1651,7 +1650,7 @@ static void emit_conditional_traps(struct program *p) {
     IF_EQUAL(0, TO_ALLOW, TO_PRETEND);
 }
 
-/* Calls without interest leave first and unconditionally: the kernel then caches "always allowed". */
+/* Irrelevant calls are allowed first and unconditionally: the kernel then caches "always allowed". */
 static void build_filter(struct program *p, int spare_low) {
     unsigned targets[3];
     LOAD(arch);
@@ -1663,7 +1662,7 @@ static void build_filter(struct program *p, int spare_low) {
     RETURN(SECCOMP_RET_ALLOW);
     targets[TO_TRAP - TO_ALLOW] = emit_origin_check(p, spare_low, SECCOMP_RET_TRAP);
     targets[TO_PRETEND - TO_ALLOW] = emit_origin_check(p, spare_low, SECCOMP_RET_ERRNO);
-    targets[TO_ALLOW - TO_ALLOW] = p->size; /* last: there are no jumps back */
+    targets[TO_ALLOW - TO_ALLOW] = p->size; /* last: jumps only go forward */
     RETURN(SECCOMP_RET_ALLOW);
     resolve_jumps(p, targets);
 }
@@ -1678,7 +1677,7 @@ struct kernel_sigaction {
 #define SIGNAL_BIT(signal) (1UL << ((signal)-1))
 
 static unsigned long traps_seen; /* in this process */
-static int filter_installed;     /* survives fork, as the filter does; found out again after exec */
+static int filter_installed;     /* survives fork, as the filter does; detected again after exec */
 
 static void on_sigsys(int signal, siginfo_t *info, void *opaque) {
     ucontext_t *context = opaque;
@@ -1694,8 +1693,8 @@ static void on_sigsys(int signal, siginfo_t *info, void *opaque) {
 }
 
 /*
-** SA_NODEFER: a handler of the target may interrupt ours, and make calls that trap. SA_ONSTACK: Go
-** makes system calls on stacks of 2 KiB, and provides another for signals.
+** SA_NODEFER: a handler of the target may interrupt ours and make calls that trap. SA_ONSTACK: Go
+** makes system calls on 2 KiB stacks and provides a separate one for signals.
 */
 static void install_handler(void) {
     struct kernel_sigaction action = {
@@ -1737,7 +1736,7 @@ static long install_filter(void) {
     struct sock_fprog filter = {program.size, program.code};
     unsigned long flags = SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_SPEC_ALLOW;
     long result = RAW(SYS_seccomp, SECCOMP_SET_MODE_FILTER, (long)flags, (long)&filter);
-    if (result == -EACCES) { /* not root: only for those who promise to gain no privileges */
+    if (result == -EACCES) { /* not root: a filter requires no_new_privs */
         RAW(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
         result = RAW(SYS_seccomp, SECCOMP_SET_MODE_FILTER, (long)flags, (long)&filter);
     }
@@ -1803,7 +1802,7 @@ static long choose_root(const char *watched) {
         if (!*path || strlen(path) >= sizeof control->root_path)
             return -ENAMETOOLONG;
         strcpy(control->root_path, path);
-    } else if (control->root.inode) /* a later process; the directory may be gone by now */
+    } else if (control->root.inode) /* a later process; the directory may have been removed */
         return 0;
     if (!stat_at(AT_FDCWD, control->root_path, &st, 0) || !S_ISDIR(st.st_mode))
         return -ENOTDIR;
@@ -1811,7 +1810,7 @@ static long choose_root(const char *watched) {
     return 0;
 }
 
-/* The first process leads the group that a kill takes down, so that the harness is not in it. */
+/* The first process leads its own group, so that a kill of the group does not hit the harness. */
 static void choose_group(void) {
     long pid = RAW(SYS_getpid);
     if (control->group)
@@ -1837,7 +1836,7 @@ static long activate(const char *watched, const char *path) {
     return 0;
 }
 
-/* Called from Python, see inside.py. Zero or a negative errno. */
+/* Called from Python, see chaoskit/inside/interposer.py. Returns zero or a negative errno. */
 EXPORT long chaoskit_interposer_start(const char *watched, const char *path) {
     return activate(watched, path);
 }
@@ -1868,7 +1867,7 @@ static void complain(const char *what, const char *path) {
 }
 
 /*
-** Runs before the constructors of all other libraries, and before the C library knows its own
+** Runs before the constructors of all other libraries, and before the C library has set up its
 ** environment: hence the third argument. Without the variable the library stays dormant.
 */
 __attribute__((constructor)) static void on_load(int argc, char **argv, char **environment) {
@@ -1879,7 +1878,7 @@ __attribute__((constructor)) static void on_load(int argc, char **argv, char **e
         strcpy(library_path, info.dli_fname);
     if (!path || !*path)
         return;
-    /* First of all: a filter that was inherited kills whoever has no handler. */
+    /* First of all: an inherited filter kills a process without a handler. */
     if (map_stub() == 0)
         install_handler();
     if (activate(NULL, path) < 0)
@@ -1901,7 +1900,7 @@ static const char *why_not_covered_elf(long fd, const Elf64_Ehdr *elf) {
     return "a statically linked program was started; it is not covered: ";
 }
 
-/* Cuts "#! interpreter argument" down to the interpreter; NULL when it is no script. */
+/* Reduces "#! interpreter argument" to the interpreter; NULL if it is not a script. */
 static char *interpreter_of(char *text, long size) {
     if (size < 3 || text[0] != '#' || text[1] != '!')
         return NULL;
@@ -1938,7 +1937,7 @@ static void report_if_not_covered(int directory, const char *path, int flags) {
     }
 }
 
-/* As execvp searches: the first executable file in PATH. */
+/* Like execvp: the first executable file in PATH. */
 static void report_if_not_covered_in_path(const char *file, const char *path) {
     char candidate[PATH_MAX];
     if (strchr(file, '/')) {
@@ -1961,8 +1960,9 @@ static void report_if_not_covered_in_path(const char *file, const char *path) {
 }
 
 /*
-** A program that is started without our variables, but with the inherited filter, would die of its
-** first write: they are put back. `room` is on the caller's stack: after vfork nothing else is safe.
+** Adds our variables to the environment if they are missing: with the inherited filter but without
+** them, a program would die of its first write. `room` is on the caller's stack: after vfork nothing
+** else is safe.
 */
 static size_t environment_room(char *const environment[]) {
     size_t count = 3;
@@ -1993,14 +1993,14 @@ static char **covered_environment(char *const environment[], void *room) {
     return list;
 }
 
-/* An expression cannot do this: what alloca gives must live in the frame that starts the program. */
+/* A macro, because memory from alloca must live in the frame that starts the program. */
 #define COVER_ENVIRONMENT(environment)                                                          \
     if (observing())                                                                            \
         environment = covered_environment(environment, alloca(environment_room(environment)))
 
 #define NEXT(function) ((__typeof__(&function))dlsym(RTLD_NEXT, #function))
 
-/* ---- The first net: the C library's entry points ----------------------------------------------- */
+/* ---- The first layer: the C library's entry points --------------------------------------------- */
 
 static long with_errno(long result) {
     if (result < 0 && result > -4096) {
@@ -2047,7 +2047,7 @@ EXPORT int creat(const char *path, mode_t mode) {
 EXPORT int creat64(const char *path, mode_t mode) {
     return (int)wrapped_open(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode);
 }
-/* What _FORTIFY_SOURCE makes of an open without a mode. */
+/* _FORTIFY_SOURCE turns an open without a mode into this. */
 EXPORT int __open_2(const char *path, int flags) {
     return (int)wrapped_open(AT_FDCWD, path, flags, 0);
 }
@@ -2116,7 +2116,7 @@ EXPORT int fallocate(int fd, int mode, off_t offset, off_t size) {
 EXPORT int fallocate64(int fd, int mode, off64_t offset, off64_t size) {
     return (int)WRAPPED(SYS_fallocate, fd, mode, offset, size);
 }
-/* Where the file system cannot, the C library writes into each block: let it. */
+/* If the file system cannot allocate, the C library writes into each block: let it. */
 EXPORT int posix_fallocate(int fd, off_t offset, off_t size) {
     long result = observe((struct call){SYS_fallocate, {fd, 0, offset, size}});
     return result == -EOPNOTSUPP ? NEXT(posix_fallocate)(fd, offset, size) : (int)-result;
@@ -2205,7 +2205,7 @@ EXPORT long syscall(long number, ...) {
     return with_errno(observe(call));
 }
 
-/* SIGSYS is ours while there is a filter: a thread that blocks it dies of the first trap. */
+/* SIGSYS is reserved while there is a filter: a thread that blocks it dies of the first trap. */
 static long change_mask(int how, const sigset_t *set, sigset_t *old) {
     /* 32 and 33 belong to the C library, which takes them out as well. */
     uint64_t ours = SIGNAL_BIT(32) | SIGNAL_BIT(33) | (filter_installed ? SIGNAL_BIT(SIGSYS) : 0);
@@ -2228,7 +2228,7 @@ EXPORT int pthread_sigmask(int how, const sigset_t *set, sigset_t *old) {
     return (int)-change_mask(how, set, old);
 }
 EXPORT int sigaction(int signal, const struct sigaction *action, struct sigaction *old) {
-    static struct sigaction wished; /* what the target believes to have installed for SIGSYS */
+    static struct sigaction wished; /* the handler that the target believes it installed for SIGSYS */
     struct sigaction changed;
     if (!filter_installed)
         return NEXT(sigaction)(signal, action, old);
@@ -2247,7 +2247,7 @@ EXPORT int sigaction(int signal, const struct sigaction *action, struct sigactio
     return NEXT(sigaction)(signal, action, old);
 }
 
-/* Only announced: what a program does is seen when it is loaded. */
+/* Only reported here: a program's operations are recorded once the library is loaded into it. */
 EXPORT int execve(const char *path, char *const argv[], char *const environment[]) {
     if (observing())
         report_if_not_covered(AT_FDCWD, path, 0);
@@ -2322,8 +2322,8 @@ EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_act
     return NEXT(posix_spawnp)(pid, file, actions, attributes, argv, environment);
 }
 /*
-** The child of posix_spawn runs with all signals blocked: an open that traps there is its death.
-** The file is made here, a moment early, and only opened there.
+** The child of posix_spawn runs with all signals blocked, so an open that traps there kills it.
+** The file is created here, a moment early, and only opened there.
 */
 EXPORT int posix_spawn_file_actions_addopen(posix_spawn_file_actions_t *actions, int fd,
                                             const char *path, int flags, mode_t mode) {
@@ -2337,7 +2337,7 @@ EXPORT int posix_spawn_file_actions_addopen(posix_spawn_file_actions_t *actions,
     return NEXT(posix_spawn_file_actions_addopen)(actions, fd, path, flags, mode);
 }
 
-/* These take the environment as it is, deep inside the C library. */
+/* These pass `environ` on inside the C library, so our variables must be in it before the call. */
 static void cover_own_environment(void) {
     const char *preload = getenv("LD_PRELOAD");
     if (!observing())

@@ -1,8 +1,8 @@
-"""The harness' side of the interposer: build it, prepare its control file, read what it left there.
+"""The harness' side of the interposer: builds it, prepares its control file, reads its results.
 
 The control file is one shared mapping: a page of settings and counters, a table of inodes, the
-trace. It lies on tmpfs, is sparse, and can be armed again for the next run, which is cheaper than a
-new one. Where what lies in it: `chaoskit.inside.layout`.
+trace. It is a sparse file on tmpfs and can be armed again for the next run, which is cheaper than
+creating a new one. `chaoskit.inside.layout` defines its layout.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _FIRED: Final[dict[int, Fired]] = {
     layout.FIRED_NOT_APPLICABLE: "not applicable",
 }
 
-# What a full disk refuses: unlink, truncate and rename still work.
+# Operations that fail on a full disk; unlink, truncate and rename still work.
 NEEDS_SPACE: Final[frozenset[Kind]] = frozenset({"create", "mkdir", "symlink", "link", "write", "allocate"})
 
 _KEPT_WHEN_ARMED: Final = {"magic", "version", "trace_size", "generation"}
@@ -62,7 +62,7 @@ _KEPT_WHEN_ARMED: Final = {"magic", "version", "trace_size", "generation"}
 class Action(msgspec.Struct, frozen=True, kw_only=True):
     """One fault. It strikes the first `count` operations of `kinds` from index `at` on.
 
-    The operation at index `at` is the one that would raise the position from `at` to `at + 1`.
+    The operation at index `at` advances the position from `at` to `at + 1`.
     """
 
     kind: ActionKind
@@ -90,10 +90,10 @@ def lose_on_fsync(at: int, *, count: int = 1) -> Action:
 
 
 class Control:
-    """The control file, seen from the harness."""
+    """The harness' view of the control file."""
 
     def __init__(self, path: str | os.PathLike[str], *, trace_size: int = 1 << 30) -> None:
-        """Makes the file. `trace_size` is address space; memory is used as the trace grows."""
+        """Creates the file. `trace_size` is address space; memory is used as the trace grows."""
         self.path = Path(path)
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
@@ -114,12 +114,12 @@ class Control:
         *,
         seccomp: bool = True,
     ) -> None:
-        """Ready for one activation: counters at zero, trace empty. No target may be attached."""
+        """Prepares for one activation: clears counters and trace. No target may be attached."""
         root = os.path.realpath(watched)
         if len(os.fsencode(root)) >= layout.ROOT_PATH_SIZE:
             raise ValueError(f"the path of the watched directory is too long: {root}")
         if action is not None and action.kind == "lose" and mode != "record":
-            raise ValueError("what a failed fsync loses is known only in mode 'record'")
+            raise ValueError("losing data on a failed fsync needs mode 'record'")
         for name in layout.CONTROL.keys() - _KEPT_WHEN_ARMED:
             self._put(name, 0)
         self._put("generation", (self._get("generation") + 1) % 2**32)
@@ -147,16 +147,16 @@ class Control:
 
     @property
     def position(self) -> int:
-        """How many operations there were."""
+        """The number of operations so far."""
         return self._get("position")
 
     @property
     def fired(self) -> Fired:
-        """Whether the action struck: a fault that did not fire proves nothing."""
+        """Whether the action fired: a fault that did not fire proves nothing."""
         return _FIRED[self._get("fired")]
 
     def raw_trace(self) -> RawTrace:
-        """What `trace.decode` needs. Valid until the control is armed again."""
+        """The input of `trace.decode`. Valid until the control is armed again."""
         end = layout.TRACE_OFFSET + self._get("trace_end")
         return RawTrace(
             data=self._memory[layout.TRACE_OFFSET : end],
@@ -178,13 +178,13 @@ class Control:
 
 
 def new_control(*, trace_size: int = 1 << 30) -> Control:
-    """In shared memory where there is some: the trace must cost no disk writes of its own."""
+    """In /dev/shm if it exists, so that the trace itself causes no disk writes."""
     place = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else tempfile.gettempdir()
     return Control(Path(place, f"chaoskit-{secrets.token_hex(8)}"), trace_size=trace_size)
 
 
 def _compile_into(target: Path, compiler: str) -> None:
-    """Complete or not there at all: two processes may build at once."""
+    """Creates the file atomically: two processes may build at once."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         made = Path(scratch, target.name)
@@ -193,24 +193,24 @@ def _compile_into(target: Path, compiler: str) -> None:
 
 
 def _cached_library() -> Path:
-    """Named after what it is made of: an edited source is never served by an old build."""
+    """Named after a hash of its inputs, so that an edited source never uses an old build."""
     flags = " ".join(compiling.COMPILE_FLAGS)
     recipe = SOURCE.read_bytes() + flags.encode() + os.uname().machine.encode()
     return cache_directory() / f"interposer-{hashlib.sha256(recipe).hexdigest()[:16]}.so"
 
 
 def _built_library() -> Path | None:
-    """A library beside the source came with a wheel, so it is of the same version."""
+    """A library next to the source came with the wheel, so it has the same version."""
     beside = SOURCE.with_name(compiling.LIBRARY_NAME)
     return next((path for path in (beside, _cached_library()) if path.exists()), None)
 
 
 def available() -> str | None:
-    """None, or the reason why there can be no interposer on this machine."""
+    """None, or the reason why the interposer cannot be used on this machine."""
     if not sys.platform.startswith("linux"):
         return f"the interposer needs Linux, this is {sys.platform}"
     if os.uname().machine not in ("x86_64", "aarch64"):
-        return f"the interposer knows x86_64 and aarch64, this is {os.uname().machine}"
+        return f"the interposer supports x86_64 and aarch64, this is {os.uname().machine}"
     if _built_library() is None and compiling.find_compiler() is None:
         return "the interposer was not built with the package, and there is no C compiler (cc, gcc)"
     return None
@@ -225,13 +225,13 @@ def library() -> Path:
     if built is None:
         built = _cached_library()
         compiler = compiling.find_compiler()
-        assert compiler is not None, "available() has looked"
+        assert compiler is not None, "available() checks for a compiler"
         _compile_into(built, compiler)
     return built
 
 
 def preload(base: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a process that has the library but sleeps until `inside.start`."""
+    """An environment that loads the library, which stays dormant until `inside.interposer.start`."""
     environment = dict(os.environ if base is None else base)
     others = environment.get("LD_PRELOAD", "")
     environment["LD_PRELOAD"] = f"{library()}:{others}" if others else str(library())
@@ -240,5 +240,5 @@ def preload(base: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def environment(control: Control, base: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a program that is watched from its first instruction (a cold start)."""
+    """An environment in which a program is traced from its start (cold start)."""
     return {**preload(base), "CHAOSKIT_CONTROL": str(control.path)}

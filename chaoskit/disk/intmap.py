@@ -1,8 +1,8 @@
-"""IntMap: a persistent map from small numbers to values.
+"""IntMap: a persistent map from small integers to values.
 
-A trie with 32 children per node. `put` copies the one path that changes and shares the rest, so
-that ten thousand versions of a map cost what changed between them; `diff` skips what two versions
-share, so that comparing neighbours costs what differs and not what is there.
+A trie with 32 children per node. `put` copies only the path that changes and shares the rest, so the
+cost of ten thousand versions is that of their changes. `diff` skips what two versions share, so its
+cost depends on the difference, not on the size.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ V = TypeVar("V")
 
 
 class IntMap(Generic[V]):
-    """`None` is "not there": putting it removes the key."""
+    """`None` means absent: putting it removes the key."""
 
     __slots__ = ("_root", "_shift")
 
@@ -55,7 +55,7 @@ class IntMap(Generic[V]):
         return map(itemgetter(1), self.items())
 
     def diff(self, other: IntMap[V]) -> Iterator[tuple[int, V | None, V | None]]:
-        """(key, here, there) wherever the two hold different objects."""
+        """(key, value here, value in `other`) wherever they hold different objects."""
         mine, theirs, shift = self._root, other._root, self._shift
         while shift < other._shift:
             mine, shift = (mine, *_HOLLOW[1:]), shift + BITS

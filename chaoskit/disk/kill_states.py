@@ -1,10 +1,10 @@
 """Kill states: what a SIGKILL leaves after each operation of a trace.
 
-A kill forgets nothing: the state is the trace's prefix, applied. Position i means "the first i
-operations are done"; position 0 is before the first. A write may also have been cut short: then the
-state lies between two positions, and `written` says how many bytes of the next write are there.
+A kill loses nothing that was written: the state is the applied prefix of the trace. Position i means
+"the first i operations are done". A write may also be cut short: then the state lies between two
+positions, and `written` is the number of bytes of the next write that are present.
 
-Each step costs the size of its operation, however long the trace is.
+The cost of each step depends on the operation, not on the length of the trace.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Op: one operation that changed, or made durable, something below the watched directory.
 
 Objects are inodes, not paths: a file keeps its number through renames, and a new file that reuses
-an inode number gets a new one. Number 0 is the watched directory itself. Names live in directories:
-an operation on a name says which directory (`parent`) and which entry (`name`).
+an inode number gets a new one. Number 0 is the watched directory itself. Names belong to directories:
+an operation on a name gives the directory (`parent`) and the entry (`name`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NAME_KINDS: Final[frozenset[Kind]] = frozenset(
 DATA_KINDS: Final[frozenset[Kind]] = frozenset({"write", "truncate", "allocate", "punch"})
 SYNC_KINDS: Final[frozenset[Kind]] = frozenset({"fsync", "fdatasync", "sync"})
 
-# What a loss of power may take: as ext4 does by default, or whatever the fsync contract permits.
+# What a power loss may lose: as ext4 with its defaults, or anything that the fsync contract permits.
 Profile = Literal["ext4", "posix"]
 
 ROOT: Final = 0
@@ -59,7 +59,7 @@ class Op(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """An object that was there before the trace began (and durable)."""
+    """An object that existed, and was durable, before the trace began."""
 
     file: int
     kind: Literal["file", "dir", "symlink"]
@@ -68,11 +68,11 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BlindSpot(msgspec.Struct, frozen=True):
-    """Something that the interposer noticed, and could not put into the trace."""
+    """Something that the interposer noticed but could not record."""
 
     at: int  # before this operation
     what: str
-    subject: str = ""  # the path that it is about, if it is about one
+    subject: str = ""  # the path concerned, if any
 
     def __str__(self) -> str:
         return f"before operation {self.at}: {self.what}{self.subject}"

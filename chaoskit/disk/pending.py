@@ -1,7 +1,7 @@
-"""What is written and not yet durable: of one file (FilePending), of the names (NamesPending).
+"""Pending operations, written and not yet durable: of one file (FilePending), of names (NamesPending).
 
-Both answer the same two questions fast, because a power loss asks them ten thousand times a second:
-what is there without these operations, and what is there with only these.
+Both answer two questions fast, because enumerating power-loss states asks them ten thousand times a
+second: what is on disk without these operations, and what is on disk with only these.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class FilePending:
         self.base = base
         self.positions: list[int] = []
         self.ops: list[Op] = []
-        self.versions: list[FileData] = []  # after each operation, all earlier ones included
+        self.versions: list[FileData] = []  # after each operation
         self.page_history: dict[int, list[tuple[int, Leaf | None]]] = {}
         self.only_writes = True
 
@@ -67,7 +67,7 @@ class FilePending:
         return data
 
     def _pages_without(self, lost: Collection[int]) -> FileData:
-        """Rebuilds the pages that the lost writes touched, and no others."""
+        """Rebuilds only the pages that the lost writes touched."""
         gone = [self.operation(position) for position in lost]
         data = self.current
         for page in {page for op in gone for page in pages_of(op.offset, len(op.data))}:
@@ -89,24 +89,24 @@ class FilePending:
     def _size_without(self, gone: Sequence[Op], lost: Collection[int]) -> int:
         size = self.current.size
         if all(op.offset + len(op.data) < size for op in gone):
-            return size  # none of the lost writes made the file as long as it is
+            return size  # none of the lost writes determines the size
         pairs = zip(self.positions, self.ops, strict=True)
         ends = (op.offset + len(op.data) for at, op in pairs if at not in lost)
         return max(ends, default=0) if self.base.size == 0 else max(self.base.size, *ends, 0)
 
 
 def over_page(content: bytes, page: int, offset: int, data: bytes) -> bytes:
-    """A page's content with the part of a write that falls into it."""
+    """A page's content with the part of a write that falls into it applied."""
     start = max(offset, page * PAGE)
     chunk = data[start - offset : (page + 1) * PAGE - offset]
     return splice(content, start - page * PAGE, chunk)
 
 
-DIRECTORY_ORDER: Link = (-1, "")  # a name that every move of a directory pretends to touch (R6)
+DIRECTORY_ORDER: Link = (-1, "")  # a pseudo name that every move of a directory touches (R6)
 
 
 class NamesPending:
-    """The naming operations that are not durable, by the names that they touch."""
+    """The pending naming operations, by the names that they touch."""
 
     def __init__(self) -> None:
         self.touched: dict[int, tuple[Link, ...]] = {}  # position -> names
@@ -129,21 +129,21 @@ class NamesPending:
                     del self.values[link]
 
     def of_directory(self, number: int) -> set[int]:
-        """Everything that changed an entry of this directory."""
+        """The operations that changed an entry of this directory."""
         return {at for at, links in self.touched.items() if any(d == number for d, _ in links)}
 
     def with_later(self, positions: Iterable[int]) -> set[int]:
-        """R5: who loses an operation on a name loses the later ones on it."""
+        """R5: losing an operation on a name loses the later ones on it, too."""
         return self._closure(positions, later=True)
 
     def with_earlier(self, positions: Iterable[int]) -> set[int]:
-        """R5: who keeps an operation on a name keeps the earlier ones on it."""
+        """R5: keeping an operation on a name keeps the earlier ones on it, too."""
         return self._closure(positions, later=False)
 
     def _closure(self, positions: Iterable[int], later: bool) -> set[int]:
         found: set[int] = set()
         todo = list(positions)
-        reached: dict[Link, int] = {}  # how far each name was followed: never twice over a stretch
+        reached: dict[Link, int] = {}  # how far each name was followed, so that nothing is visited twice
         while todo:
             position = todo.pop()
             if position in found:
@@ -161,7 +161,7 @@ class NamesPending:
         return [at for at in self.values[link] if at != position and (at > position) == later]
 
     def without(self, lost: Collection[int], durable: Image) -> list[Change]:
-        """The entries as they were before the lost operations (already closed by R5)."""
+        """The entries before the lost operations, which must be closed under R5."""
         return self._entries(lost, durable, lost_is_given=True)
 
     def keeping(self, kept: Collection[int], durable: Image) -> list[Change]:

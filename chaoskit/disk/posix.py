@@ -1,8 +1,8 @@
-"""The strict profile: what the fsync contract promises, and nothing that a file system adds.
+"""The posix profile: only what the fsync contract guarantees, nothing that a file system adds.
 
-Rules R1 to R9 are in `power`. The model keeps four images along the trace: everything (`kill`),
-only what is durable (`durable`), all names with durable data (`bare`), all data under durable
-names (`nameless`). A state is one of them with a few files or entries changed.
+`power` has the rules R1 to R9. The model keeps four images along the trace: everything (`kill`), only
+durable operations (`durable`), all names with durable data (`bare`), all data under durable names
+(`nameless`). A state is one of them with a few files or entries changed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Power loss: from one position of a trace, the states that a loss of power there could have left.
+"""Power loss: the states that a power loss at one position of a trace could have left.
 
 Method
 ------
-A kill forgets nothing. A power loss forgets what was not made durable, in whole or in part, and in
-any order that the file system allows. What makes durable, by call:
+A kill loses nothing that was written. A power loss loses data that was not made durable, in whole or in
+part, in any order that the file system allows. Durability by call:
 
 | call | durable after it | still not durable |
 |---|---|---|
@@ -16,9 +16,9 @@ any order that the file system allows. What makes durable, by call:
 | rename, close, SIGKILL | nothing more | |
 
 *Pending*: done and not durable. *Position* `at`: the first `at` operations are done. A state is the
-durable content with some pending operations applied; the profiles differ in which.
+durable content with some pending operations applied; the profiles differ in which ones.
 
-Profile `posix` (strict): only the contract above. Nothing is invented: every byte is a durable one,
+Profile `posix` (strict): only the contract above. No data is invented: every byte is a durable one,
 a written one, or a zero where the file was not written before.
  R1  fsync, fdatasync of a file make its data and its size durable, growth and truncation alike
      (fdatasync(2) names ftruncate as a change that it must flush); its names stay pending.
@@ -27,40 +27,40 @@ a written one, or a zero where the file was not written before.
      truncated file are reused in place on file systems without a journal, so even a later write
      may be there without the earlier truncation. Names persist independently of data.
  R4  rename is atomic, and durable with either of its directories: no file system in use on Linux
-     splits it, and a warning about one that does would help nobody.
- R5  Operations on one name persist in order: an entry is what it was at some time.
+     splits it, so a warning about one that does would not be useful.
+ R5  Operations on one name persist in order: an entry has a value that it had at some time.
  R6  Moves of directories persist in order: otherwise a subset of them could make a cycle.
- R7  The size may persist without the data: what was not written reads as zeros.
+ R7  The size may persist without the data: unwritten bytes read as zeros.
  R8  A durable write (O_SYNC, O_DSYNC) makes the file's earlier data durable with it. The contract
-     covers its own bytes only; both kinds of writes to one file are too rare to accuse anyone of.
+     covers its own bytes only, but files with both kinds of writes are too rare to report this.
  R9  The last write may be torn at any byte: the rest absent, zeros (where the file grew), or old.
 
-Profile `ext4` (ordered: data=ordered, delalloc, auto_da_alloc, 4 KiB blocks; the defaults). A state
-is generated only when one execution of the real file system explains it; where the kernel may or
-may not have lost something, it has not. A finding here is a bug.
- E1  Metadata are journaled in order: names, truncations, allocations and sizes persist as a prefix
+Profile `ext4` (the defaults: data=ordered, delalloc, auto_da_alloc, 4 KiB blocks). A state is
+generated only if one execution of the real file system explains it; if the kernel may or may not lose
+something, the model does not lose it. A finding here is a bug.
+ E1  Metadata is journaled in order: names, truncations, allocations and sizes persist as a prefix
      of the sequence in which they happened (jbd2 commits whole transactions).
  E2  fsync or fdatasync of anything commits all metadata so far, and the data of that file. (The
      kernel skips the commit when that inode has none of its own: then it loses more.)
  E3  A page without a block gets one when the file is written back, at some time `w`, in the order
-     of writing; its size on disk grows only then, after the data (data=ordered). So a new file may
-     be empty or shorter, and never has a size without the data that were written back for it.
+     of writing; the size on disk grows only then, after the data (data=ordered). So a new file may
+     be empty or shorter, but its size never covers data that was not written back.
  E4  A page that has a block is overwritten in place, at any time, whatever the journal does: each
-     such page is as it was at some time of its own since it was durable.
+     such page shows its content at some time since it was durable, independently of the others.
  E5  A write that ends in a block that the file already has moves the size at once, as metadata, and
-     its data come later: zeros may stand at the end (ext4_da_write_end). Where a write begins in
-     such a block and ends beyond it, kernels differ; it is taken as written back with its size.
-     Truncate, fallocate and punch are metadata; what was written before them comes with them.
+     its data comes later: the end may read as zeros (ext4_da_write_end). If a write begins in such a
+     block and ends beyond it, kernels differ; the model writes it back with its size.
+     Truncate, fallocate and punch are metadata; earlier writes are committed with them.
  E6  rename over an existing file writes back the renamed one's data first (auto_da_alloc).
- E7  A file truncated to nothing and written again is written back when it is closed
-     (auto_da_alloc). Traces have no close, so it is taken as closed before anything else happens.
+ E7  A file truncated to zero and written again is written back when it is closed
+     (auto_da_alloc). Traces have no close, so the model closes it before the next operation.
  E8  The last write may be torn between sectors where it overwrites in place, and between pages
      where it makes the file longer.
  E9  sync writes everything.
 
-Recipes, by generator: everything kept, everything unsynced dropped (`whole`); drop one, keep one, the
-latest first (`singles`); names without data, data without names (`apart`); the last write torn
-(`torn`); `pairs`; seeded `subsets`. `power_states` decides where and in which order they are used.
+Recipes by generator: keep everything, drop everything unsynced (`whole`); drop one or keep one, the
+latest first (`singles`); names without data, data without names (`apart`); tear the last write
+(`torn`); `pairs`; seeded `subsets`. `power_states` decides where and in which order to use them.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ from chaoskit.disk.ops import Profile, Trace
 from chaoskit.disk.posix import PosixModel
 from chaoskit.disk.recipe import Candidate, Model, Recipe
 
-WINDOW = 48  # of many pending operations the latest are examined one by one: they are the likely
-PAIRED = 10  # ... and of these every pair
+WINDOW = 48  # only the latest pending operations are examined one by one: they are the likely losses
+PAIRED = 10  # ... and of the latest of these, every pair
 SUBSETS = 64  # seeded subsets per round
 
 RecipeGenerator = Callable[[Model, random.Random], Iterator[Recipe]]
@@ -97,7 +97,7 @@ def rebuild(trace: Trace, at: int, profile: Profile, recipe: Recipe) -> Candidat
 
 
 def lost_operations(trace: Trace, candidate: Candidate) -> list[int]:
-    """Positions of the operations that are not there, or not whole, in this state."""
+    """Positions of the operations that are lost, at least in part, in this state."""
     return model_at(trace, candidate.at, candidate.profile).lost(candidate.recipe)
 
 
@@ -109,7 +109,7 @@ def whole(model: Model, rng: random.Random) -> Iterator[Recipe]:
 
 def singles(model: Model, rng: random.Random) -> Iterator[Recipe]:
     latest = model.latest(WINDOW)
-    if len(latest) > 1:  # of one, both are in `whole`
+    if len(latest) > 1:  # with a single operation, `whole` has both states
         yield from (Recipe("without", (position,)) for position in latest)
         yield from (Recipe("keeping", (position,)) for position in latest)
 
@@ -130,7 +130,7 @@ def torn(model: Model, rng: random.Random) -> Iterator[Recipe]:
 
 
 def pairs(model: Model, rng: random.Random) -> Iterator[Recipe]:
-    """Keeping a pair is not losing the others: what a kept operation needs differs."""
+    """Keeping a pair differs from losing the others: a kept operation may depend on earlier ones."""
     latest = sorted(model.latest(PAIRED))
     if len(latest) > 2:
         yield from (Recipe("without", pair) for pair in combinations(latest, 2))

@@ -1,9 +1,9 @@
-"""power_states: the power-loss states of a whole trace, the most telling first.
+"""power_states: the power-loss states of a whole trace, the most revealing first.
 
 An acknowledgement's position is the number of operations done when it was given. Positions right
-after a sync or an acknowledgement come first: there a program has just claimed something. Within
-them, the recipe generators of `power` from the most telling to the random. When the budget does not
-reach for all positions, the examined ones are spread evenly over the trace.
+after a sync or an acknowledgement come first: there the program has just claimed that something is
+durable. At each position, the recipe generators of `power` run in order, the random ones last. If the
+budget does not cover all positions, the examined ones are spread evenly over the trace.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Generators = tuple[RecipeGenerator, ...]
 LogicalKey = Callable[[Image], Hashable]
 BASIC_GENERATORS: Generators = (whole, apart, singles, torn)
 DEEP_GENERATORS: Generators = (pairs, subsets)
-MORE_SUBSETS = 5  # rounds of other subsets, while there is budget
-STALE = 3000  # states in a row that were seen before: there is hardly another one
-DEFERRED = 10_000  # similar states that are remembered for the end
+MORE_SUBSETS = 5  # rounds of further subsets, while there is budget
+STALE = 3000  # stop after this many duplicate states in a row: new ones are unlikely
+DEFERRED = 10_000  # similar states that are kept for the end
 
 
 class PowerState:
@@ -34,7 +34,7 @@ class PowerState:
 
     def __init__(self, candidate: Candidate, acknowledged: int) -> None:
         self.candidate = candidate
-        self.acknowledged = acknowledged  # how many acknowledgements were given before the crash
+        self.acknowledged = acknowledged  # number of acknowledgements before the crash
 
     @property
     def image(self) -> Image:
@@ -50,8 +50,8 @@ def power_states(
     seed: int = 0,
     logical_key: LogicalKey | None = None,
 ) -> Iterator[PowerState]:
-    """At most `budget` states, distinct by (content, acknowledgements given). States with a logical
-    key that was seen before under the same acknowledgements come last."""
+    """At most `budget` states, distinct by (content, acknowledgements given). States whose logical key
+    repeats under the same acknowledgements come last."""
     fresh = _distinct(_all(trace, sorted(acks), profile, budget, seed))
     if logical_key is not None:
         fresh = _similar_last(islice(fresh, budget + budget // 2), logical_key)
@@ -87,7 +87,7 @@ def telling_positions(trace: Trace, acks: Sequence[int]) -> tuple[list[int], lis
 
 
 def spread(positions: Sequence[T], count: int) -> Sequence[T]:
-    """At most `count` of them, evenly; the last one, where most is pending, included."""
+    """At most `count` positions, evenly spread, including the last, where most is pending."""
     if len(positions) <= count:
         return positions
     count = max(1, count)
@@ -102,7 +102,7 @@ def _round(
     generators: Generators,
     positions: Sequence[int],
 ) -> Iterator[PowerState]:
-    """One walk along the trace: the model is advanced, never rebuilt."""
+    """One pass over the trace: the model is advanced, never rebuilt."""
     model = new_model(trace, profile)
     for at in positions:
         while model.at < at:

@@ -1,6 +1,7 @@
 """Recipe: how a crash state came about, as plain data; Candidate: the state itself.
 
-A recipe, the trace, the position and the profile rebuild the state: that is what a repro carries.
+Recipe, trace, position and profile determine the state; a token stores all of them except the trace, which
+is recorded again.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ Tail = Literal["absent", "zeros", "old"]
 class Recipe(msgspec.Struct, frozen=True):
     way: Way
     positions: tuple[int, ...] = ()  # lost (without), kept (keeping), or the torn write
-    cut: int = 0  # torn: how many of its bytes are there
-    tail: Tail = "absent"  # torn: what is where the rest would be
+    cut: int = 0  # torn: how many of its bytes were written
+    tail: Tail = "absent"  # torn: what is in place of the rest
 
     def words(self) -> str:
         which = ", ".join(str(position) for position in self.positions)
@@ -59,7 +60,7 @@ class Candidate:
 
 
 class Model(Protocol):
-    """What is durable and what is not at one position; advances along the trace."""
+    """What is durable and what is pending at one position; advances along the trace."""
 
     at: int
 
@@ -73,21 +74,21 @@ class Model(Protocol):
         ...
 
     def latest(self, count: int) -> list[int]:
-        """The last of them, latest first, at a cost that does not depend on how many there are."""
+        """The last `count` of them, latest first; the cost does not depend on how many are pending."""
         ...
 
     def last_write(self) -> int | None:
-        """The latest pending write, if it is the last thing that happened to its file."""
+        """The latest pending write, if no later operation changed its file."""
         ...
 
     def tears(self, position: int) -> list[tuple[int, Tail]]:
-        """Where, and with which tail, this profile can tear it."""
+        """The positions and tails with which this profile can tear the write."""
         ...
 
     def build(self, recipe: Recipe) -> Image: ...
 
     def lost(self, recipe: Recipe) -> list[int]:
-        """Positions of the pending operations that are not there in the built state."""
+        """Positions of the pending operations that are lost in the built state."""
         ...
 
 

@@ -1,10 +1,10 @@
-"""From an image to a directory: the one place of the model that touches a disk.
+"""From an image to a directory: the only module of the model that touches a disk.
 
-`materialise` turns a directory that holds `previous` into `image` and touches only what differs.
-What recovery did to the directory in between is nobody's `previous`: `StagingDirectory` remembers what it put
-there and mends what somebody else changed. It marks every file with a time in the past, so that
-any later write shows, however coarse the clock is; stores through a mapping leave no mark on tmpfs,
-hence `always` (SQLite's shared memory).
+`materialise` turns a directory that holds `previous` into `image` and writes only the difference. A
+recovery in between changes the directory in unknown ways: `StagingDirectory` remembers what it wrote and
+restores files that were changed since. It sets every file's mtime to a time in the past, so that any
+later write shows, however coarse the clock is. Stores through a mapping do not change the mtime on
+tmpfs, so files in `always` (SQLite's shared memory) are always rewritten.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Ignore = Callable[[str], bool]
 
 
 def materialise(image: Image, directory: str | os.PathLike[str], previous: Image | None) -> None:
-    """`previous` of another walk along the trace does not share its names: all is built anew."""
+    """If `previous` is from another pass over the trace, it shares no names: everything is rebuilt."""
     root = os.fspath(directory)
     if previous is None or previous.names is not image.names:
         _empty(root)
@@ -56,12 +56,12 @@ def _remove(path: str) -> None:
 
 
 class _Builder:
-    """Creates objects that are not there yet; an object with a second name gets a hard link."""
+    """Creates missing objects; an object with a second name gets a hard link."""
 
     def __init__(self, image: Image, root: str) -> None:
         self.image = image
         self.root = root
-        self.placed: dict[int, str] = {}  # file -> a path where it already is
+        self.placed: dict[int, str] = {}  # file -> a path where it already exists
 
     def build(self, number: int, path: str) -> None:
         node = self.image.nodes.get(number)
@@ -83,7 +83,7 @@ class _Builder:
 
 
 class _Change:
-    """What differs between two images, carried out: removals, then contents, then additions."""
+    """Applies the difference between two images: removals, then contents, then additions."""
 
     def __init__(self, old: Image, new: Image, root: str) -> None:
         self.old = old
@@ -106,7 +106,7 @@ class _Change:
             builder.build(child, path)
 
     def stays(self, number: int) -> str | None:
-        """The path of a directory that is at the same place in both images."""
+        """The path of a directory that has the same path in both images."""
         if number not in self._stays:
             self._stays[number] = self._place(self.old.nodes.get(number), self.new.nodes.get(number))
         return self._stays[number]
@@ -142,7 +142,7 @@ class _Change:
 
 
 def write_file(path: str, old: FileData, new: FileData, flags: int = 0) -> None:
-    """Writes the pages that differ. The file holds `old`."""
+    """Writes the pages that differ from `old`, the file's current content."""
     if old is new and not flags:
         return
     handle = os.open(path, os.O_RDWR | flags, 0o644)
@@ -167,7 +167,7 @@ def _write_new(path: str, content: bytes | bytearray) -> None:
 
 
 def _runs(old: FileData, new: FileData) -> Iterator[tuple[int, bytes]]:
-    """The bytes that differ, pages that touch joined: a call costs more than the page it writes."""
+    """The bytes that differ, adjacent pages joined: a call costs more than the page it writes."""
     start, pages = 0, list[bytes]()
     for number, _, after in old.pages.diff(new.pages):  # in order
         at = number * PAGE
@@ -177,7 +177,7 @@ def _runs(old: FileData, new: FileData) -> Iterator[tuple[int, bytes]]:
         if not pages:
             start = at
         page = after[0] if after else b""
-        if len(page) != PAGE:  # kept without its trailing zeros
+        if len(page) != PAGE:  # stored without its trailing zeros
             page = page.ljust(min(PAGE, max(0, new.size - at)), b"\0")
         pages.append(page)
     if pages:
@@ -185,7 +185,7 @@ def _runs(old: FileData, new: FileData) -> Iterator[tuple[int, bytes]]:
 
 
 class _Flat:
-    """The bytes of one version of a file, turned into those of another at the cost of what differs."""
+    """The bytes of one version of a file, updated to another version at the cost of the difference."""
 
     def __init__(self) -> None:
         self.content = bytearray()
@@ -201,7 +201,7 @@ class _Flat:
 
 
 class StagingDirectory:
-    """A directory that shows one image after the other, whatever happened to it in between."""
+    """A directory that is set to one image after another, whatever changed it in between."""
 
     def __init__(
         self, directory: str | os.PathLike[str], always: Ignore = lambda p: p.endswith("-shm")
@@ -219,7 +219,7 @@ class StagingDirectory:
         self._shown = image
 
     def _put_back(self, shown: Image) -> bool:
-        """Single files that somebody changed; says no when more than files changed."""
+        """Restores files one by one; returns False if that is not enough."""
         now = {path: _mark_of(entry) for path, entry in _scan(self.root)}
         if now == self._marks and not any(map(self.always, now)):
             return True
@@ -251,7 +251,7 @@ class StagingDirectory:
 
 
 def _mark_of(entry: os.DirEntry[str]) -> tuple[int, int, int]:
-    """What a write, a truncation or a replacement changes; a directory's own times say nothing."""
+    """Changes with every write, truncation or replacement; a directory's own times do not matter."""
     status = entry.stat(follow_symlinks=False)
     if entry.is_dir(follow_symlinks=False):
         return status.st_ino, 0, 0

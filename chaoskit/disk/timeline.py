@@ -1,4 +1,4 @@
-"""Operations in words, with the paths that they had then; and a few of them as a timeline."""
+"""Operations as text, with their paths at that time, and as a timeline around a crash."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from chaoskit.disk.apply import apply, initial_image
 from chaoskit.disk.image import Image
 from chaoskit.disk.ops import DATA_KINDS, NAME_KINDS, ROOT, Op, Trace
 
-AROUND = 2  # operations shown before and after an interesting one
+AROUND = 2  # operations shown before and after a lost one
 
 
 def in_words(op: Op, before: Image, after: Image) -> str:
@@ -25,7 +25,7 @@ def in_words(op: Op, before: Image, after: Image) -> str:
 
 
 def path_of(op: Op, before: Image, after: Image) -> str:
-    """The path that the operation concerned: the new one, for names."""
+    """The path of the operation's object; for a naming operation, the new path."""
     if op.kind in ("rename", "link"):
         return _joined(before, op.parent2, op.name2)
     if op.kind in NAME_KINDS:
@@ -41,7 +41,7 @@ def _joined(image: Image, directory: int, name: str) -> str:
 
 
 class Words:
-    """The words of chosen operations, gathered in one walk along the trace."""
+    """The text of selected operations, collected in one pass over the trace."""
 
     def __init__(self, trace: Trace, positions: Iterable[int]) -> None:
         self.words: dict[int, str] = {}
@@ -64,7 +64,7 @@ class Words:
 
 
 def timeline(trace: Trace, at: int, lost: Collection[int], ack: int | None) -> str:
-    """The lost operations with their neighbours, the acknowledgement and the loss of power."""
+    """The lost operations with their neighbours, the acknowledgement and the power loss."""
     shown = _shown(at, lost, ack)
     words = Words(trace, shown).words
     lines: list[str] = []

@@ -1,12 +1,12 @@
-"""From the interposer's bytes to a Trace: pure decoding, and the listing of the start.
+"""From the interposer's bytes to a Trace: pure decoding, and a snapshot of the initial directory.
 
-The interposer knows files by device and inode. Here they get numbers that mean one object for ever:
-an inode that is created again is a new object, a renamed one keeps its number.
+The interposer identifies files by device and inode. Here they get numbers that identify one object for
+the whole trace: a reused inode is a new object, a renamed file keeps its number.
 
-What came from outside the watched directory was never seen being written. It becomes a Node without
-names in `Trace.initial`, with the content that it had on arrival, and the rename or link that
-brought it in has no old name (`parent` is -1). A file made by O_TMPFILE is a `create` with `parent`
--1 and no name, until a `link`, again without an old name, gives it one.
+The writes to a file that is moved in from outside the watched directory are not in the trace. It becomes
+a Node without names in `Trace.initial`, with its content on arrival, and the rename or link that moved it
+has no old name (`parent` is -1). A file made by O_TMPFILE is a `create` with `parent` -1 and no name,
+until a `link`, again without an old name, gives it one.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 class RawTrace(msgspec.Struct, frozen=True, kw_only=True):
     data: bytes
     overflow: bool = False
-    missed: int = 0  # operations that were made but could not be recorded
-    interrupted: bool = False  # somebody else killed a process inside an operation
+    missed: int = 0  # operations that could not be recorded
+    interrupted: bool = False  # a process was killed from outside during an operation
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One record as it was written: an operation or a note."""
+    """One record of the trace: an operation or a note."""
 
     kind: Kind | Note
     index: int
@@ -85,7 +85,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def snapshot(directory: str | os.PathLike[str]) -> Snapshot:
-    """Everything below `directory`, which must be quiet. In order of names: so are the numbers."""
+    """Everything below `directory`, which must not change meanwhile; numbered in order of names."""
     return _Listing(Path(directory).resolve()).snapshot()
 
 
@@ -137,7 +137,7 @@ def _content(path: Path, mode: int) -> tuple[NodeKind, bytes]:
 
 
 def records(data: bytes) -> Iterator[Record]:
-    """Every record, the notes between the operations too."""
+    """Every record, including the notes between operations."""
     at = 0
     while at < len(data):
         head = layout.RECORD.unpack_from(data, at)
@@ -165,7 +165,7 @@ def records(data: bytes) -> Iterator[Record]:
 
 
 def decode(raw: RawTrace, start: Snapshot) -> Trace:
-    """The operations in order: `ops[i].index == i`. Whatever is not in them is a blind spot."""
+    """The operations in order: `ops[i].index == i`. Anything that could not be recorded is a blind spot."""
     return _Decoder(start).decode(raw)
 
 
@@ -256,7 +256,7 @@ class _Decoder:
             return -1
         if identity not in self._numbers:
             self._warn(
-                record.index, f"{record.kind} of a file that nobody was seen to make: inode {identity[1]}"
+                record.index, f"{record.kind} of a file whose creation was not traced: inode {identity[1]}"
             )
             return self._nameless(identity, "file", b"")
         return self._numbers[identity]

@@ -1,5 +1,5 @@
-"""Faults: one module per kind, each with the plain data of a fault and one declaration of what it is.
+"""Faults: one module per kind, each with the fault as plain data and one declaration (`FaultKind`).
 
-A kind is found through the entry-point group `chaoskit.faults`: another package may declare one. From the
-declaration follow the option `--fault`, the plan, how the fault is carried out, tokens, tables and docs.
+Kinds are found through the entry-point group `chaoskit.faults`; other packages may declare their own. The
+option `--fault`, plans, execution, tokens, tables and docs all derive from the declaration.
 """

@@ -1,8 +1,8 @@
-"""Disk errors: one operation fails, or it and every later one of its kind.
+"""Disk errors: one operation fails, or that operation and every later one of its kind.
 
-Method. The interposer makes the call return the error. A failed sync also loses what it should have made
-durable, as Linux does: the pages are dropped, and the next sync succeeds. A full disk refuses what needs
-space; unlink, truncate and rename still work.
+Method. The interposer makes the call return the error. A failed sync also loses the data it should have
+made durable, as on Linux: the pages are dropped, and the next sync succeeds. A full disk fails operations
+that need space; unlink, truncate and rename still work.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ DiskErrorKind = Literal["EIO", "ENOSPC", "short", "lost"]
 
 
 class DiskError(Fault, msgspec.Struct, frozen=True, tag="disk"):
-    """`short`: half of the write is done. `lost`: a sync fails, and its data are gone. `lasting`: from
-    here on, every operation of its kind fails."""
+    """`short`: only half of the bytes are written. `lost`: a sync fails and its data is lost. `lasting`:
+    every later operation of this kind fails, too."""
 
     point: PersistPoint
     error: DiskErrorKind
@@ -43,7 +43,7 @@ class DiskError(Fault, msgspec.Struct, frozen=True, tag="disk"):
 
 
 def at(firing: Firing) -> list[Fault]:
-    """Each error that the operation can have there, once and from there on."""
+    """Each error that is possible at this operation, once and lasting."""
     kind = firing.point.name.partition(" ")[0]
     full: tuple[DiskErrorKind, ...] = ("ENOSPC",) if kind in NEEDS_SPACE | SYNC_KINDS else ()
     errors: dict[str, tuple[DiskErrorKind, ...]] = {
@@ -58,7 +58,7 @@ def at(firing: Firing) -> list[Fault]:
 
 def arm(fault: DiskError) -> Arming:
     op = fault.point.op
-    assert op is not None, "the disk fails at operations"
+    assert op is not None, "disk errors strike at disk operations"
     count = interposer.FOREVER if fault.lasting else 1
     if fault.error == "short":
         return Arming(disk=interposer.short_write(op, count=count))
@@ -71,7 +71,7 @@ def arm(fault: DiskError) -> Arming:
 
 KIND = FaultKind(
     name="disk",
-    summary="EIO, ENOSPC, short writes, failed syncs: once, and from one operation on",
+    summary="EIO, ENOSPC, short writes, failed syncs: at one operation, or from one operation on",
     data=DiskError,
     at=at,
     arm=arm,

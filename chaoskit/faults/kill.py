@@ -1,8 +1,8 @@
 """Kill: SIGKILL to the whole process group, synchronous with the point.
 
-Method. At a named point the process kills itself from within its audit hook; at an operation on the disk
-the interposer does it, before, after, or half-way through a write. Nothing of the process runs afterwards.
-Memory is lost; every completed write stays, synced or not.
+Method. At a named point the process kills itself from its audit hook; at a disk operation the interposer
+kills it before, after, or halfway through the write. No instruction of the process runs afterwards.
+Memory is lost; every completed write survives, synced or not.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def arm(fault: Kill) -> Arming:
 
 
 def states(recording: Recording, source: StateSource) -> Iterator[CrashState]:
-    """Every state that a SIGKILL could have left, and what had been seen by then: each of them once."""
+    """Every state that a SIGKILL could have left, each once for the events observed by then."""
     if not source.spread:
         return _states(recording)
     found = list(_states(recording))
@@ -58,8 +58,8 @@ def states(recording: Recording, source: StateSource) -> Iterator[CrashState]:
 
 
 def _states(recording: Recording) -> Iterator[CrashState]:
-    """A sync changes nothing that a kill leaves: unless something was reported in between, before and
-    after it are one state."""
+    """A sync does not change what a kill leaves: before and after it are one state, unless something was
+    reported in between."""
     where = points(recording.trace)
     seen_at = {event.at for event in recording.events if isinstance(event, Placed)}
     known = None
@@ -74,7 +74,7 @@ def _states(recording: Recording) -> Iterator[CrashState]:
 
 KIND = FaultKind(
     name="kill",
-    summary="SIGKILL at a persist point: memory is lost, every completed write stays",
+    summary="SIGKILL at a persist point: memory is lost, every completed write survives",
     data=Kill,
     at=at,
     arm=arm,

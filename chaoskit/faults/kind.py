@@ -1,4 +1,4 @@
-"""FaultKind: everything that the engine knows of one kind of fault, in one declaration."""
+"""FaultKind: everything that the engine knows about one kind of fault, in one declaration."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GROUP = "chaoskit.faults"
 
 
 class Arming(msgspec.Struct, frozen=True):
-    """How a life is prepared so that its fault strikes: at a named point, or at an operation on the disk."""
+    """How a life is prepared so that its fault fires: at a named point, or at a disk operation."""
 
     named: NamedKill | None = None
     disk: Action | None = None
@@ -31,9 +31,9 @@ class StateSource(msgspec.Struct, frozen=True, kw_only=True):
 
     fault: str  # the name of its kind
     profile: Profile | None = None
-    budget: int | None = None  # at most so many; None: all there are
+    budget: int | None = None  # maximum number of states; None: all
     seed: int = 0
-    spread: bool = False  # time may run out: every part of the run gets its share early
+    spread: bool = False  # time may run out: cover the whole run coarsely first
 
 
 StillBad = Callable[[CrashState], bool]
@@ -42,24 +42,24 @@ StillBad = Callable[[CrashState], bool]
 class FaultKind(msgspec.Struct, frozen=True, kw_only=True):
     name: str  # what --fault takes
     summary: str
-    data: type[Fault]  # one fault of this kind; the tag of this Struct is what tokens carry
-    at: Callable[[Firing], Sequence[Fault]]  # what can be planned where a life passes a point
+    data: type[Fault]  # a fault of this kind; tokens store the tag of this Struct
+    at: Callable[[Firing], Sequence[Fault]]  # the faults possible where a life passes a point
     arm: Callable[[Any], Arming]
-    watches_disk: bool = False  # points are operations on the disk, not names that the target announces
-    survivable: bool = False  # the process lives on, and whether it ends well is its own affair
-    sweep_rounds: int = 2  # 1: a sweep does not crash the recoveries as well
-    # Once the process is dead: what the fault does to the directory, given the trace of the life.
+    watches_disk: bool = False  # points are disk operations, not names that the target announces
+    survivable: bool = False  # the process survives the fault; it may complete or fail
+    sweep_rounds: int = 2  # 1: a sweep does not crash recoveries
+    # Applied to the directory once the process is dead, given the trace of the life.
     after_death: Callable[[Any, Trace, Path], None] | None = None
     # Crash states rebuilt from one recording, and whether a campaign tries these instead of real runs.
     states: Callable[[Recording, StateSource], Iterator[CrashState]] | None = None
     rebuilt: bool = False
-    # Of a finding on a rebuilt state: the least that shows it, and what would have prevented it.
+    # For a finding on a rebuilt state: the smallest fault that shows it, and what would have prevented it.
     minimise: Callable[[Recording, Any, StillBad], Fault] | None = None
     explain: Callable[[Recording, Any], Hint] | None = None
 
 
 def kinds() -> dict[str, FaultKind]:
-    """Every kind there is, by name."""
+    """All kinds, by name."""
     return entry_points.declared(GROUP, FaultKind)
 
 
@@ -75,11 +75,11 @@ def kind_of(fault: Fault) -> FaultKind:
 
 
 def decode_hook(wanted: type, value: Any) -> Any:
-    """For msgspec: a Fault is of the kind that its tag names."""
+    """For msgspec: decodes a Fault by its tag."""
     if wanted is not Fault:
         raise NotImplementedError(f"cannot decode {wanted}")
     tags = {kind.data.__struct_config__.tag: kind for kind in kinds().values()}  # type: ignore[attr-defined]
     if not isinstance(value, dict) or value.get("type") not in tags:
         named = value.get("type") if isinstance(value, dict) else value
-        raise ValueError(f"no fault {named!r} here (there are: {', '.join(map(str, tags))})")
+        raise ValueError(f"no fault {named!r} (there are: {', '.join(map(str, tags))})")
     return msgspec.convert(value, tags[value["type"]].data)

@@ -1,8 +1,8 @@
-"""Power loss: what was not synced is lost, in the ways that a profile allows.
+"""Power loss: unsynced data is lost, in the ways that a profile allows.
 
-Method. The process is killed before the operation; then its directory is put into a state that a loss of
-power could have left, by a recipe (`chaoskit.disk.recipe`). Almost always the life before the crash is not
-even run: the states are rebuilt from one recording.
+Method. The process is killed before the operation; then its directory is put into a state that a power
+loss could have left, given by a recipe (`chaoskit.disk.recipe`). Usually the life before the crash is not
+run at all: the states are rebuilt from one recording.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from chaoskit.faults.kind import Arming, FaultKind, StateSource, StillBad
 from chaoskit.model import Fault, Firing, PersistPoint
 from chaoskit.recording import CrashState, Recording, points
 
-MOST_STATES = 1000  # unless asked for otherwise
+MOST_STATES = 1000  # default budget
 
 
 class PowerLoss(Fault, msgspec.Struct, frozen=True, tag="power"):
@@ -52,11 +52,11 @@ class PowerLoss(Fault, msgspec.Struct, frozen=True, tag="power"):
 
 
 def at(_firing: Firing) -> list[Fault]:
-    return []  # which states a loss of power leaves depends on the whole trace: see `states`
+    return []  # the states that a power loss can leave depend on the whole trace: see `states`
 
 
 def arm(fault: PowerLoss) -> Arming:
-    assert fault.point.op is not None, "power is lost at operations on the disk"
+    assert fault.point.op is not None, "a power loss strikes at a disk operation"
     return Arming(disk=interposer.kill(fault.point.op, "before"))
 
 
@@ -65,7 +65,7 @@ def after_death(fault: PowerLoss, trace: Trace, directory: Path) -> None:
 
 
 def states(recording: Recording, source: StateSource) -> Iterator[CrashState]:
-    """The most telling first, at most as many as the budget allows."""
+    """The most revealing states first, up to the budget."""
     where = points(recording.trace)
     found = power_states(
         recording.trace,
@@ -88,7 +88,7 @@ def state_of(candidate: Candidate, where: list[PersistPoint]) -> CrashState:
 
 
 def _outline(image: Image) -> tuple[tuple[str, int], ...]:
-    """States with the same names and sizes probably read the same: they are tried last."""
+    """States with the same names and sizes are probably read alike: they are tried last."""
     return tuple(
         (path, node.data.size if isinstance(node, FileNode) else -1)
         for path, _, node in image.walk()
@@ -97,13 +97,13 @@ def _outline(image: Image) -> tuple[tuple[str, int], ...]:
 
 
 def candidate_of(trace: Trace, fault: PowerLoss) -> Candidate:
-    """The state that a power loss leaves, built again from its recipe."""
+    """The state that a power loss leaves, rebuilt from its recipe."""
     assert fault.point.op is not None
     return power.rebuild(trace, min(fault.point.op, len(trace.ops)), fault.profile, fault.recipe)
 
 
 def minimise(recording: Recording, fault: PowerLoss, still_bad: StillBad) -> Fault:
-    """The same failure with as little lost as possible."""
+    """The same failure with as little data lost as possible."""
     candidate = candidate_of(recording.trace, fault)
 
     def shows_it(image: Image) -> bool:
@@ -122,7 +122,7 @@ def explain(recording: Recording, fault: PowerLoss) -> hint.Hint:
 
 KIND = FaultKind(
     name="power",
-    summary="loss of power: what was not synced is lost, in every way that the profile allows",
+    summary="power loss: unsynced data is lost, in every way that the profile allows",
     data=PowerLoss,
     at=at,
     arm=arm,

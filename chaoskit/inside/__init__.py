@@ -1,6 +1,6 @@
-"""What runs inside the target's process: standard library only, and as little of it as possible.
+"""Code that runs inside the target's process: standard library only, and as little of it as possible.
 
-These modules import nothing of the engine. The two sides meet in one protocol (see `life`): JSON
+These modules import nothing from the engine. The two sides share one protocol (see `life`): JSON
 lines over an inherited socket.
 """
 

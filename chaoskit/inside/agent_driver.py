@@ -1,22 +1,22 @@
-"""A third party's agent framework as a target: a scripted model, tools that act on the World.
+"""Drives a third-party agent framework as a target, with a scripted model and tools that act on the World.
 
 An adapter is a class with two methods, sync or async (docs/adapters.md):
 
-    start(directory, world)      begin the task, and work until the answer: return it
-    resume(directory, world)     after a crash, by the framework's own documented way: return the answer;
-                                 None if there is nothing to resume, and the task has to be started
+    start(directory, world)      begin the task, work until the answer, and return it
+    resume(directory, world)     after a crash, in the framework's documented way: return the answer;
+                                 None if there is nothing to resume and the task has to be started
 
-and, where the framework has such things:
+and, if the framework supports them:
 
-    validate(directory)          load everything that is persisted by the framework's own schema; raise
-                                 if it refuses any of it
+    validate(directory)          load everything persisted through the framework's own schema; raise
+                                 if it rejects any of it
     park(directory, world)       begin a task that stops for approval, and return
-    approve(directory, world)    resume it with an approval, as each of several processes may
-    fork(directory, world)       resume twice from one checkpoint: (one state, the other)
+    approve(directory, world)    resume it with an approval; several processes may try
+    fork(directory, world)       resume twice from one checkpoint: return both states
 
-The `world` has the scripted model (`world.model(messages)`) and what tools do (`world.act(...)`). If a
-framework does not know whether an interrupted call happened, does not retry it, and reports that to the user,
-the adapter calls `world.surface(...)`.
+`world.model(messages)` is the scripted model, `world.act(...)` performs a tool's effect. If a framework
+does not know whether an interrupted call happened, does not retry it, and reports that to the user, the
+adapter calls `world.surface(...)`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from chaoskit.inside.store_driver import awaited, make_repeatable
 
 Message = dict[str, Any]  # {"role": "user" | "assistant" | "tool", "calls": [id...], "call_id": id}
 RESUMERS = 2
-PATIENCE = 3.0  # seconds; one that waits for the other's lock never comes
+PATIENCE = 3.0  # seconds; a process that waits for another's lock never arrives
 
 
 class AdapterWorld:
-    """What an adapter's model and tools talk to. Nothing of it is touched by a crash."""
+    """The interface of an adapter's model and tools to the World, which survives crashes."""
 
     def __init__(self, life: Life) -> None:
         self._life = life
@@ -49,18 +49,18 @@ class AdapterWorld:
         self.task: str = life.workload["task"]
         self.session = "session"
         self.before_acting: Callable[[], None] = lambda: None
-        self.found: dict[str, Any] | None = None  # what was found after a crash, until it is reported
+        self.found: dict[str, Any] | None = None  # the state found after a crash, until it is reported
 
     def recovered(self) -> None:
-        """Recovery is over when something new is asked or done, or when there is nothing left to do."""
+        """Recovery ends with the first new request or effect, or when nothing is left to do."""
         found, self.found = self.found, None
         if found is not None:
             self._life.probe("recovered", **found)
 
     def act(self, service: str, action: str, *, key: str | None = None, **args: Any) -> str:
-        """What a tool does: in the ledger before this returns; the answer is a receipt.
+        """Performs a tool's effect; it is in the ledger before this returns a receipt.
 
-        `key` only where the framework gives the tool one to tell a retry by.
+        Pass `key` only if the framework gives the tool an idempotency key.
         """
         self.before_acting()
         with self._one_at_a_time:
@@ -69,12 +69,15 @@ class AdapterWorld:
         return answer["receipt"]
 
     def surface(self, call: str, args: dict[str, Any]) -> None:
-        """The user has been told that nobody knows whether this call happened; not for anything less."""
+        """The framework reported to the user that this call may or may not have happened.
+
+        Nothing weaker counts.
+        """
         with self._one_at_a_time:
             self._life.ack("surfaced", call=call, args=args)
 
     def model(self, messages: Sequence[Message]) -> dict[str, Any]:
-        """The scripted model: {"tool", "args", "id"} or {"answer"}, by how often it has spoken before."""
+        """The scripted model: {"tool", "args", "id"} or {"answer"}, by the number of its earlier turns."""
         turn = 1 + sum(message["role"] == "assistant" for message in messages)
         with self._one_at_a_time:
             self.recovered()
@@ -89,7 +92,7 @@ class AdapterWorld:
 
 
 class Turns:
-    """A lock between processes: the holder of the byte may use the channel. Dying with it is a bug."""
+    """A lock between processes for the channel. A process must not die while it holds the lock."""
 
     def __init__(self) -> None:
         self._reading, self._writing = os.pipe()
@@ -103,7 +106,7 @@ class Turns:
 
 
 def orphans(messages: Sequence[Message]) -> list[str]:
-    """Calls without a result that are not the last thing said: providers refuse such a conversation."""
+    """Calls without a result before the last message: providers reject such a conversation."""
     answered = {message.get("call_id") for message in messages if message["role"] == "tool"}
     return [call for message in messages for call in message.get("calls", ()) if call not in answered]
 
@@ -137,7 +140,7 @@ def _validity(adapter: Any, directory: str) -> dict[str, Any]:
         return {}
     try:
         call(adapter.validate, directory)
-    except Exception as error:  # noqa: BLE001 - whatever the framework raises
+    except Exception as error:  # noqa: BLE001 - a framework may raise anything
         return {"valid": False, "trouble": f"{type(error).__name__}: {error}"[:300]}
     return {"valid": True}
 
@@ -145,13 +148,13 @@ def _validity(adapter: Any, directory: str) -> dict[str, Any]:
 def race(life: Life, adapter: Any, world: AdapterWorld) -> None:
     """Park a task, then resume it in several processes at once: the gated effect must happen once.
 
-    The tool is slow on purpose: it acts when every other process has reached it or was refused.
+    The tool waits on purpose: it acts once every other process has reached it or was refused.
     """
     directory = str(life.directory)
     call(adapter.park, directory, world)
     life.share()
-    reading, writing = os.pipe()  # its end of file is the starting shot
-    there = mmap.mmap(-1, RESUMERS)  # shared: a byte for each, set when it may act, or has ended
+    reading, writing = os.pipe()  # its end of file starts all processes
+    there = mmap.mmap(-1, RESUMERS)  # shared: one byte each, set when the process may act or has ended
     racers = []
     for number in range(RESUMERS):
         pid = os.fork()
@@ -180,7 +183,7 @@ def _resume_quietly(adapter: Any, directory: str, world: AdapterWorld) -> int:
     signal.alarm(20)
     try:
         call(adapter.approve, directory, world)
-    except BaseException:  # noqa: BLE001 - refused, in whatever way
+    except BaseException:  # noqa: BLE001 - any exception is a refusal
         return 1
     return 0
 

@@ -1,7 +1,7 @@
-"""The part that runs inside the target: switches the preloaded interposer on, and asks it.
+"""The Python side of the interposer inside the target: activates it and reads its position.
 
-Standard library only, and nothing of the engine: this is imported into other people's processes. It
-works in a process that was started with the library preloaded, also after a fork from a warm one.
+Standard library only, and nothing from the engine: this is imported into the target's process. It
+works in a process that was started with the library preloaded, also after a fork from the zygote.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def _library() -> ctypes.CDLL:
     library = ctypes.CDLL(None)
     if not hasattr(library, "chaoskit_interposer_start"):
         raise RuntimeError(
-            "the interposer is not in this process: it must be named in LD_PRELOAD when the "
-            "interpreter starts (chaoskit.disk.interposer.preload gives the environment)"
+            "the interposer is not loaded in this process: LD_PRELOAD must name it when the "
+            "interpreter starts (chaoskit.disk.interposer.preload returns such an environment)"
         )
     library.chaoskit_interposer_start.restype = ctypes.c_long
     library.chaoskit_interposer_start.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
@@ -30,10 +30,10 @@ def _library() -> ctypes.CDLL:
 
 
 def start(watched_dir: str | os.PathLike[str], control: str | os.PathLike[str]) -> None:
-    """From here on, operations below `watched_dir` are seen. Programs that the target starts open the
+    """From here on, operations below `watched_dir` are recorded. Programs that the target starts open the
     control file by its path.
 
-    The process becomes the leader of its own process group, which is what a kill takes down.
+    The process becomes the leader of its own process group, which a kill takes down as a whole.
     """
     library = _library()
     error: int = -library.chaoskit_interposer_start(os.fsencode(watched_dir), os.fsencode(control))
@@ -48,12 +48,12 @@ def _bind(library: ctypes.CDLL) -> None:
 
 
 def stop() -> None:
-    """No process of this activation is seen any more. `position` keeps its value."""
+    """Stops recording in all processes of this activation. `position` keeps its value."""
     _library().chaoskit_interposer_stop()
 
 
 def position() -> int:
-    """How many operations there were so far: one read of shared memory."""
-    if not _page:  # perhaps activated by the environment alone
+    """The number of operations so far: one read of shared memory."""
+    if not _page:  # may have been activated by environment variables alone
         _bind(_library())
     return _page[0].value if _page else 0

@@ -1,10 +1,9 @@
 """The memory that interposer.c shares with Python: control page, inode table, trace.
 
-Every constant has the name that it has in C, every field the name of its struct member, in the same
-order. `tests/disk/test_layout.py` lets a compiler compare the two sides. Whoever changes one of them
-changes the other, and VERSION.
+Constants have the same names as in C; fields have the names of the struct members, in the same order.
+`tests/disk/test_layout.py` compiles a comparison of the two sides. Change both together, and VERSION.
 
-Imported into the target's process, so it imports nothing but `struct`.
+Imported into the target's process, so it imports only `struct`.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ KIND_PUNCH = 11
 KIND_FSYNC = 12
 KIND_FDATASYNC = 13
 KIND_SYNC = 14
-# Notes between the operations: they take no index.
+# Notes between the operations: they have no index.
 KIND_WARNING = 32
 KIND_BEFORE_IMAGE = 33
 KIND_SYNC_RANGE = 34
@@ -118,7 +117,7 @@ def _whole(fields: tuple[tuple[str, str], ...]) -> struct.Struct:
 
 
 def offsets(fields: tuple[tuple[str, str], ...]) -> dict[str, tuple[int, struct.Struct]]:
-    """Where each member lies, and how it is read and written."""
+    """The offset and the struct format of each member."""
     return {
         name: (_whole(fields[:number]).size, struct.Struct("<" + form))
         for number, (name, form) in enumerate(fields)
@@ -126,7 +125,7 @@ def offsets(fields: tuple[tuple[str, str], ...]) -> dict[str, tuple[int, struct.
 
 
 CONTROL = offsets(CONTROL_FIELDS)
-ROOT_PATH_OFFSET = 256  # behind the members above and a reserve for more of them
+ROOT_PATH_OFFSET = 256  # after the members above, with room for more
 ROOT_PATH_SIZE = 1024
 
 TABLE_OFFSET = 4096

@@ -1,16 +1,16 @@
-"""Life: what a target's entry function gets. One incarnation of the process, seen from inside.
+"""Life: the argument of a target's entry function. One incarnation of the process, seen from inside.
 
 Protocol with the supervisor, one JSON object per line on an inherited stream socket:
 
     <- the spec (`protocol.LifeSpec`): what to run, where, with which fault
-    -> {"type": "ack" | "probe" | "invoke" | "ok" | "fail", "life", "at", ...}    an event, as it is kept
+    -> {"type": "ack" | "probe" | "invoke" | "ok" | "fail", "life", "at", ...}    an event, as recorded
     -> {"type": "call", "life", "at", "service", "action", "args", "key"}         answered by one line
     <- {"result": ...} | {"error": "..."}
     -> {"type": "completed", "reusable": bool} | {"type": "failed", "detail": traceback}
     <- the next spec, or end of file
 
-What was sent stays in the socket when the sender is killed, so no report is lost. A life that nothing
-will cut short may buffer its reports and send them all at once.
+Data that was sent stays in the socket when the sender is killed, so no report is lost. A life without a
+planned fault may buffer its reports and send them all at once.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Channel:
         self._sock = sock
         self._lines = sock.makefile("rb")
         self._pending: list[bytes] = []
-        self.buffered = False  # whether reports may wait until an answer is needed, or the end
+        self.buffered = False  # whether reports may be delayed until an answer is needed or the life ends
 
     def next_spec(self) -> LifeSpec | None:
-        """What to do next; nothing when the supervisor has no more for this process."""
+        """The next spec, or None if the supervisor has no more for this process."""
         line = self._lines.readline()
         return decode(line) if line else None
 
@@ -62,7 +62,7 @@ class Channel:
 
 
 def said_by(error: BaseException, directory: Path) -> str:
-    """Its message, the same wherever the state lives; a TimeoutError has none."""
+    """The error's message without the path of the state directory; its type if it has no message."""
     return (str(error) or type(error).__name__).replace(str(directory), ".")
 
 
@@ -74,13 +74,13 @@ class Operation:
 
 
 class Life:
-    """One life of the target: where its state lives, what it shall do, and whom it tells.
+    """One life of the target: its state directory, its workload, and its channel to the supervisor.
 
-    `directory` must survive; `number` counts lives from 0 (0 starts, later ones resume);
-    `workload` is the scenario's plain data; `seed` decides everything that is random; `store` is the
-    kind of store to use, where the scenario offers a choice; `interrupted` are the arguments of the
-    operations that the life before this one did not complete: what a client would try again.
-    A target that leaves something behind in its process sets `tainted`: the process gets no other life.
+    `directory` survives the crash; `number` counts lives from 0 (0 starts, later ones resume);
+    `workload` is the scenario's plain data; `seed` decides everything random; `store` is the kind of
+    store to use, if the scenario offers a choice; `interrupted` has the arguments of the operations
+    that the previous life did not complete: what a client would retry.
+    A target that leaves something behind in its process sets `tainted`: the process is not reused.
     """
 
     def __init__(self, spec: LifeSpec, channel: Channel, position: Callable[[], int]) -> None:
@@ -97,27 +97,27 @@ class Life:
         self._ticks = 0
 
     def now(self) -> float:
-        """Virtual time in seconds: moves a millisecond per look and a minute per life."""
+        """Virtual time in seconds: advances a millisecond per call and a minute per life."""
         self._ticks += 1
         return 1_700_000_000 + 60 * self.number + self._ticks / 1000
 
     def call(self, service: str, action: str, *, key: str | None = None, **args: Any) -> Any:
-        """Act upon the World. The effect is in the ledger before this returns."""
+        """Call a service of the World. The effect is in the ledger before this returns."""
         return self._channel.ask(
             {**self._head("call"), "service": service, "action": action, "args": args, "key": key}
         )
 
     def ack(self, name: str, **data: Any) -> None:
-        """Say that something is durable: the oracle will hold the target to it."""
+        """Acknowledge that something is durable: losing it afterwards is a violation."""
         self._channel.tell({**self._head("ack"), "name": name, "data": data})
 
     def probe(self, name: str, **data: Any) -> None:
-        """Report what is there: `recovered` after a recovery, `end` when all work is done."""
+        """Report what the store holds: `recovered` after a recovery, `end` when all work is done."""
         self._channel.tell({**self._head("probe"), "name": name, "data": data})
 
     @contextmanager
     def operation(self, name: str, **args: Any) -> Iterator[Operation]:
-        """Invoke, then ok or fail; if the process dies within it, the supervisor notes `info`."""
+        """Reports invoke, then ok or fail; if the process dies within it, the supervisor records `info`."""
         number = self._operations = self._operations + 1
         self._channel.tell({**self._head("invoke"), "op": number, "name": name, "args": args})
         operation = Operation()
@@ -130,7 +130,7 @@ class Life:
         self._channel.tell({**self._head("ok"), "op": number, "result": operation.result})
 
     def share(self) -> None:
-        """From here on, say everything at once: the process is about to have children that speak too.
+        """Stop buffering reports: the process is about to have children that report too.
 
         They must take turns: there is one channel.
         """

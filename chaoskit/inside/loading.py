@@ -11,7 +11,7 @@ from typing import Any
 
 
 def load(reference: str) -> Any:
-    """The object that a reference names."""
+    """The object that a reference refers to."""
     place, _, name = reference.rpartition(":")
     module = _load_file(place) if place.endswith(".py") else importlib.import_module(place)
     return getattr(module, name)

@@ -1,10 +1,10 @@
-"""Named persist points: count them, write each down, die at the planned one.
+"""Named persist points: count them, record each one, die at the planned one.
 
 Method. A target calls `sys.audit("persist.point", name, phase)` before and after it persists. The
-hook writes one line per call straight into a file that outlives the process: a write(2) that has
-returned survives SIGKILL. At the planned point it writes a last line, so that the supervisor can
-tell our kill from a stranger's, and sends SIGKILL to its own process group: a signal to oneself is
-delivered before kill(2) returns, so not one more instruction of the caller is executed.
+hook writes one line per call directly to a file: a write(2) that has returned survives SIGKILL. At
+the planned point it writes a last line, so that the supervisor can tell this kill from any other, and
+sends SIGKILL to its own process group. A signal to oneself is delivered before kill(2) returns, so
+the caller does not execute another instruction.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KILLED = b"!killed\n"
 
 
 class PointWatcher:
-    """The audit hook. It cannot be removed, so a process has one, and each life begins it anew."""
+    """The audit hook. It cannot be removed, so a process has one hook that each life resets."""
 
     def __init__(self) -> None:
         self.position = 0  # firings so far in this life
@@ -31,7 +31,7 @@ class PointWatcher:
         sys.addaudithook(self._hook)
 
     def begin(self, trace_path: str | None, kill: NamedKill | None) -> None:
-        """Without a trace, points are not even counted."""
+        """Without a trace, points are not counted."""
         self.position = 0
         self._seen.clear()
         self._kill = (kill.name, kill.nth, kill.when) if kill else None
@@ -49,7 +49,7 @@ class PointWatcher:
 
     def _fire(self, name: str, when: str) -> None:
         if when not in ("before", "after"):
-            raise ValueError(f"the phase of persist point {name!r} is 'before' or 'after', not {when!r}")
+            raise ValueError(f"persist point {name!r}: expected phase 'before' or 'after', got {when!r}")
         nth = self._seen[name, when] = self._seen.get((name, when), 0) + 1
         self.position += 1
         os.write(self._trace_fd, f"{when}\t{name}\n".encode())

@@ -1,6 +1,6 @@
-"""What a supervisor tells a life before it begins: one JSON object, the same type on both sides.
+"""The spec that a supervisor sends to a life: one JSON object, the same type on both sides.
 
-Standard library only: this is imported into other people's processes.
+Standard library only: this is imported into the target's process.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class NamedKill:
-    """Die at the nth time that this point is announced in this phase."""
+    """Die the nth time that this point is announced in this phase."""
 
     name: str
     nth: int
@@ -23,20 +23,20 @@ class NamedKill:
 class LifeSpec:
     entry: str  # module:function or file.py:function
     patch: str | None  # of a mutant, called before the entry
-    directory: str  # what must survive
-    trace: str | None  # the file for named points; None: nobody wants to know them
+    directory: str  # the state that must survive
+    trace: str | None  # the file for named points; None: they are not recorded
     control: str | None  # the interposer's control file; None: the disk is not watched
-    buffered: bool  # nothing will cut this life short: what it reports may be sent all at once
+    buffered: bool  # no fault is planned for this life: its reports may be sent all at once
     life: int
     seed: int
     store: str | None
     workload: Any
-    interrupted: list[dict[str, Any]]  # what the life before was asked for and did not complete
+    interrupted: list[dict[str, Any]]  # operations that the previous life did not complete
     kill: NamedKill | None
 
     @property
     def reuses_process(self) -> bool:
-        """A process whose points are not traced checks rebuilt states, one after the other."""
+        """A process whose points are not traced checks several rebuilt states in sequence."""
         return self.trace is None
 
 

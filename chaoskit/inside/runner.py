@@ -1,9 +1,9 @@
-"""Run lives: right after a fork, or as a fresh interpreter (`python -m` this module).
+"""Runs lives: right after a fork, or in a fresh interpreter (`python -m` this module).
 
-Almost always one. A process that checks rebuilt crash states gets one spec after the other, which
-saves a fork for each; it ends after the first life that does not complete, or that leaves something
-behind: a thread, an open file, a library that could not be opened and so was not closed. It would
-affect the next life: SQLite does not roll back a hot journal while this process holds a lock on the file.
+Usually one. A process that checks rebuilt crash states gets several specs in sequence, which saves a
+fork for each. It ends after the first life that does not complete, or that leaves something behind: a
+thread, an open file, a library that could not be opened and so was not closed. Leftovers would affect the
+next life: SQLite does not roll back a hot journal while this process holds a lock on the file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PATIENCE = 0.05  # seconds, for a thread that is about to end
 
 
 def run_lives(channel_fd: int) -> int:
-    """Live, report to the supervisor how it went, and return the exit code."""
+    """Runs lives, reports how each ended, and returns the exit code."""
     channel = Channel(socket.socket(fileno=channel_fd))
     points = PointWatcher()
     try:
@@ -49,7 +49,7 @@ def _run_life(spec: LifeSpec, channel: Channel, points: PointWatcher) -> Life:
     entry = load(spec.entry)
     if spec.patch:
         load(spec.patch)()
-    os.chdir(spec.directory)  # only now: a reference to a file may be relative
+    os.chdir(spec.directory)  # only after loading: a reference to a file may be relative
     points.begin(spec.trace, spec.kill)
     control = spec.control
     if control:
@@ -66,23 +66,23 @@ def _run_life(spec: LifeSpec, channel: Channel, points: PointWatcher) -> Life:
 
 
 def leaves_something(life: Life) -> bool:
-    """Whether a thread goes on, or a file of this life is still open."""
+    """Whether a thread is still running, or a file of this life is still open."""
     for thread in threading.enumerate():
         if thread is not threading.main_thread():
             thread.join(PATIENCE)  # a pool's threads may be about to end
-    if len(os.listdir("/proc/self/task")) > 1:  # once per life: keep it cheap
+    if len(os.listdir("/proc/self/task")) > 1:  # runs once per life, so it must be cheap
         return True
     return any(place.startswith(str(life.directory)) for place in open_files())
 
 
 def open_files() -> Iterator[str]:
     for fd in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # the one that listed the directory
+        with contextlib.suppress(OSError):  # the descriptor that listed the directory is closed by now
             yield os.readlink(f"/proc/self/fd/{fd}")
 
 
 def leave(code: int) -> None:
-    """Exit without teardown: a thread that a target left behind must not keep the process alive."""
+    """Exits without teardown: a thread that a target left behind must not keep the process alive."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

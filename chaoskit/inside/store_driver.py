@@ -1,25 +1,25 @@
-"""A third party's store as a target: drives an adapter through saves, crashes and looks.
+"""Drives a third-party store as a target: calls an adapter to save, and reads back after crashes.
 
 An adapter is a class of about twenty lines (docs/adapters.md). Its methods may be sync or async:
 
-    open(directory)              needed; opens, and so recovers
-    close()                      needed
+    open(directory)              required; opens the store, which includes recovery
+    close()                      required
     save(session, state)         returning is the acknowledgement      } one of the two pairs,
     load(session)                the latest state, or None             } or both
     append(session, items)       returning is the acknowledgement      }
     items(session)               all of them, in order                 }
     history(session)             every version, the oldest first
     delete(session)              forgets a session
-    records(session)             {what: value}: records that belong together, and must agree
-    settle()                     waits until a recovery in the background is done
-    settings()                   what is really in force, for the certificate
+    records(session)             {what: value}: records that belong together and must agree
+    settle()                     waits until recovery in the background is done
+    settings()                   the settings in force, for the certificate
 
-`callers` says from where an application may call it: "threads" (every session is saved to from a thread of
-its own, in turns), "tasks" (the saves of different sessions are under way at once); else from one place.
+`callers` declares how an application may call it: "threads" (each session saves from its own thread, one at
+a time), "tasks" (saves of different sessions run concurrently); by default everything from one thread.
 
-Reported: each operation with its acknowledgement, and looks (`recovered`, `end`): for every session the
-numbers of the saves that were found. A state is recognised by its number and must read exactly as it was
-saved; anything else is reported as found, shortened.
+The driver reports each operation with its acknowledgement, and the content of the store (probes `recovered`
+and `end`): for every session, the numbers of the saves that were found. A state is recognised by its number
+and must read exactly as it was saved; anything else is reported as found, shortened.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from typing import Any
 from chaoskit.inside.life import Life, said_by
 from chaoskit.inside.loading import load
 
-ODD = 'Zürich \u2028 \U0001f4a5 \x00 "quotes" \\ back \x7f \n line'  # what breaks naive formats
-CONNECT = sqlite3.connect  # the real one: a process that is used again is made repeatable again
-MOST = 3  # items in one call, unless the adapter says that a call takes fewer
-PLAIN = 100_000  # characters from which on a text has no odd ones
-FRESH = 1000  # saves with this number and above are made after a crash, to see that life goes on
+ODD = 'Zürich \u2028 \U0001f4a5 \x00 "quotes" \\ back \x7f \n line'  # breaks naive formats
+CONNECT = sqlite3.connect  # the original: each life of a reused process patches it again
+MOST = 3  # items per call, unless the adapter's limit is lower
+PLAIN = 100_000  # characters; texts from this size on contain no ODD ones
+FRESH = 1000  # numbers from here on are saves after a crash, which check that the store still works
 
 
 def main(life: Life) -> None:
@@ -67,7 +67,7 @@ def _live(life: Life, store: Store) -> None:
     sessions = life.workload["sessions"]
     trouble = store.opens()
     if trouble:
-        life.tainted = True  # half open, and nobody can close it
+        life.tainted = True  # half open, and cannot be closed
         life.probe("recovered", sessions={}, trouble=trouble)
         return
     if life.number:
@@ -85,7 +85,7 @@ def _step(store: Store, session: str, n: int) -> dict[str, Any]:
 
 
 def _change(life: Life, store: Store, steps: list[dict[str, Any]]) -> None:
-    """One step after the other, in the way of the adapter's callers."""
+    """Performs the steps in order, called as the adapter's `callers` declares."""
     if store.callers == "tasks":
         for group in at_once(steps):
             store.finish(_gathered([_do_as_task(life, store, step) for step in group]))
@@ -95,7 +95,7 @@ def _change(life: Life, store: Store, steps: list[dict[str, Any]]) -> None:
 
 
 def at_once(steps: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Steps that follow each other, as long as each belongs to another session: those keep their order."""
+    """Groups consecutive steps of different sessions: steps of one session keep their order."""
     group: list[dict[str, Any]] = []
     for step in steps:
         if any(step["session"] == other["session"] for other in group):
@@ -130,13 +130,13 @@ def _reported(life: Life, step: dict[str, Any]) -> Iterator[None]:
             sys.audit("persist.point", step["do"], "before")
             yield
             life.ack("changed", **step)
-            sys.audit("persist.point", step["do"], "after")  # a store without files dies here, too
+            sys.audit("persist.point", step["do"], "after")  # for stores that keep nothing on disk
     except Exception:  # noqa: BLE001 - it is in the history as `fail`; a library may raise anything
         return
 
 
 class Store:
-    """An adapter's class, its methods called in one way whether they are async or not."""
+    """Wraps an adapter, so that sync and async methods are called alike."""
 
     def __init__(self, adapter: Callable[[], Any], directory: Path) -> None:
         self._adapter = adapter()
@@ -148,12 +148,12 @@ class Store:
         self._most: int = getattr(self._adapter, "items_per_call", MOST)
 
     def opens(self) -> str:
-        """Nothing, or what kept it from opening."""
+        """Empty, or the error that prevented it from opening."""
         try:
             self._call("open", str(self._directory))
             if hasattr(self._adapter, "settle"):
                 self._call("settle")
-        except Exception as error:  # noqa: BLE001 - whatever a library raises
+        except Exception as error:  # noqa: BLE001 - a library may raise anything
             return self.said(error)
         return ""
 
@@ -171,7 +171,7 @@ class Store:
         return found if self.callers == "one" else {**found, "callers": self.callers}
 
     def in_its_thread(self, session: str, work: Callable[[], None]) -> None:
-        """Here, or in the thread that this session has: one at a time, so that two runs are the same."""
+        """Runs `work` here or in the session's own thread; one at a time, so that runs are repeatable."""
         if self.callers != "threads":
             work()
             return
@@ -183,7 +183,7 @@ class Store:
         self.finish(self.begin(step))
 
     def begin(self, step: dict[str, Any]) -> Any:
-        """Done when it returns, or an awaitable."""
+        """Performs the step, or returns an awaitable that does."""
         session = step["session"]
         if step["do"] == "delete":
             return self._adapter.delete(session)
@@ -193,7 +193,7 @@ class Store:
         return self._adapter.save(session, dict(state_of(session, step["n"], step["size"])))
 
     def look(self, session: str) -> dict[str, Any]:
-        """What is there: numbers of saves that read as they were made, else the words that are there."""
+        """What the store holds: the numbers of intact saves, and a description of anything else."""
         readers: dict[str, Callable[[Any], Any]] = {
             "load": lambda found: None if found is None else recognised(session, found),
             "history": lambda found: [recognised(session, state) for state in found],
@@ -227,17 +227,17 @@ async def awaited(answer: Any) -> Any:
     return await answer
 
 
-# --- what is saved: known by its number, checked letter by letter
+# --- the saved data: identified by number, compared in full
 
 
-@lru_cache(maxsize=512)  # made once per process: most of it is compared again and again
+@lru_cache(maxsize=512)  # the same states are compared many times per process
 def state_of(session: str, n: int, size: int) -> dict[str, Any]:
     return {"n": n, "session": session, "size": size, "text": _text(session, n, size)}
 
 
 @lru_cache(maxsize=512)
 def items_of(session: str, n: int, size: int, most: int = MOST) -> list[dict[str, Any]]:
-    """What one call appends: one to three items that belong together, at most as many as a call takes."""
+    """The items of one append: one to three, at most `most`."""
     count = min(1 + n % 3, most)
     return [
         {
@@ -256,13 +256,14 @@ def items_of(session: str, n: int, size: int, most: int = MOST) -> list[dict[str
 def _text(session: str, n: int, size: int) -> str:
     letters = random.Random(f"{session}/{n}").choices("abcdefghijklmnopqrstuvwxyz ", k=min(size, 997))
     body = "".join(letters) * (size // max(1, len(letters)) + 1)
-    # One character beyond Latin-1 makes four bytes of each: a large text is there for its size.
+    # A single character outside the BMP makes CPython use four bytes for every character of the text.
+    # Large texts test size only, so they contain none.
     odd = ODD[: size // 4] if size < PLAIN else ""
     return odd + body[: size - len(odd)]
 
 
 def recognised(session: str, found: Any) -> Any:
-    """[n], [n, part, of], or what is wrong with it."""
+    """[n] or [n, part, of] if intact, else a description of the damage."""
     try:
         n, size, owner = found["n"], found["size"], found["session"]
         if "part" in found:
@@ -281,9 +282,9 @@ def recognised(session: str, found: Any) -> Any:
 
 
 def meet_a_zombie(life: Life, store: Store) -> None:
-    """One process opens and saves, and is stopped; another takes over; then the first goes on.
+    """A process opens the store, saves and is paused; a second one takes over; then the first resumes.
 
-    What the second process was promised must be there in the end, whatever answer the first one gets.
+    The second process' acknowledged save must survive, whatever result the first one gets.
     """
     session, first, second, late = "a", 1, 2, 3
     reading, writing = os.pipe()
@@ -291,12 +292,12 @@ def meet_a_zombie(life: Life, store: Store) -> None:
     if zombie == 0:
         os._exit(_be_the_zombie(store, session, first, late, writing))
     os.close(writing)
-    os.read(reading, 1)  # it has saved and is about to stop itself, or has failed
+    os.read(reading, 1)  # the first process has saved and is about to pause, or has failed
     _, status = os.waitpid(zombie, os.WUNTRACED)
     if not os.WIFSTOPPED(status):
-        raise RuntimeError("the process that should have been stopped could not save")
+        raise RuntimeError("the first process could not save before it was to be paused")
     trouble = store.opens()
-    if trouble:  # as long as the first one lives, nobody else gets in
+    if trouble:  # the store admits no second process while the first one lives
         life.probe("zombie", trouble=trouble)
         os.kill(zombie, signal.SIGKILL)
         os.waitpid(zombie, 0)
@@ -304,7 +305,7 @@ def meet_a_zombie(life: Life, store: Store) -> None:
     try:
         store.look(session)
         store.do(_step(store, session, second))
-    except Exception as error:  # noqa: BLE001 - refused in its own way: there is no newer state
+    except Exception as error:  # noqa: BLE001 - any exception is a refusal: there is no newer state
         trouble = store.said(error)
     os.kill(zombie, signal.SIGCONT)
     _, status = os.waitpid(zombie, 0)
@@ -327,20 +328,20 @@ def _be_the_zombie(store: Store, session: str, first: int, late: int, writing: i
         os.kill(os.getpid(), signal.SIGSTOP)
         store.do(_step(store, session, late))
         store.close()
-    except BaseException:  # noqa: BLE001 - refused, in whatever way
+    except BaseException:  # noqa: BLE001 - any exception is a refusal
         return 1
     return 0
 
 
-# --- one seed, one story
+# --- determinism
 
 
 def make_repeatable(life: Life) -> None:
-    """Ids and random numbers from the seed and the life, and SQL's own clock; Python's stays real."""
+    """Derives ids, random numbers and SQL's clock from the seed and the life; Python's clock stays real."""
     rng = random.Random(f"{life.seed}/{life.number}")
     random.seed(f"{life.seed}/{life.number}")
     os.urandom = rng.randbytes
-    # Names of temporary files: the module seeds a generator of its own from the kernel.
+    # Names of temporary files: tempfile seeds its own generator from the kernel.
     tempfile._name_sequence = iter(lambda: f"{rng.getrandbits(40):010x}", "")  # type: ignore[attr-defined]  # noqa: SLF001
     uuid.uuid4 = lambda: uuid.UUID(int=rng.getrandbits(128), version=4)
     uuid.uuid1 = lambda node=None, clock_seq=None: uuid.UUID(int=rng.getrandbits(128), version=1)  # noqa: ARG005
@@ -348,10 +349,10 @@ def make_repeatable(life: Life) -> None:
 
 
 def _make_sql_time_stand_still(now: str) -> None:
-    """CURRENT_TIMESTAMP is the same for a whole life, as it is for all that happens within a second.
+    """Makes CURRENT_TIMESTAMP constant for a whole life.
 
-    SQLite does not write a page that an update leaves as it was: whether an `updated_at` costs a write
-    would depend on the second in which it is made.
+    SQLite does not write a page that an update leaves unchanged, so whether setting `updated_at` causes a
+    write would depend on whether the clock has reached the next second.
     """
 
     def connects(*args: Any, **kwargs: Any) -> sqlite3.Connection:

@@ -1,13 +1,13 @@
 """The zygote: a warm interpreter that has imported the target and forks its lives.
 
-Method. Importing a target costs 60 to 2,000 ms, a fork a few. But a fork copies one thread and
-shares every file descriptor: a connection opened before it would be shared by all lives, a lock
-held by another thread would be held for ever. So before each fork the zygote checks that it has one
-thread and no descriptor but its own, and refuses otherwise. In mode `cold` it imports nothing, and
-each life becomes a fresh interpreter.
+Method. Importing a target takes 60 to 2,000 ms, a fork a few. But a fork copies one thread and
+shares every file descriptor: all lives would share a connection opened before it, and a lock held by
+another thread would never be released. So before each fork the zygote checks that it has one thread
+and only its own descriptors, and refuses otherwise. In mode `cold` it imports nothing, and each life
+becomes a fresh interpreter.
 
-It adopts whatever a life leaves behind (PR_SET_CHILD_SUBREAPER) and kills it when the life is
-reaped; when the supervisor is gone (end of file on the control socket) it kills all and exits.
+It adopts the processes that a life leaves behind (PR_SET_CHILD_SUBREAPER) and kills them when the life
+is reaped. When the supervisor is gone (end of file on the control socket) it kills all lives and exits.
 Every life dies with the zygote (PR_SET_PDEATHSIG).
 
 Control protocol, one JSON object per packet; a request to fork has file descriptors attached:
@@ -41,7 +41,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def die_with_parent(parent: int) -> None:
-    """The kernel kills us when the parent ends; if it has ended already, leave now."""
+    """Has the kernel kill this process when the parent ends; exits now if it has ended already."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
@@ -51,10 +51,10 @@ class Zygote:
     def __init__(self, control: socket.socket, *, cold: bool) -> None:
         self._control = control
         self._cold = cold
-        self._lives: set[int] = set()  # processes that were asked for and not yet reaped
+        self._lives: set[int] = set()  # processes that were forked and not yet reaped
 
     def serve(self) -> None:
-        """Until the supervisor is gone: in order (end of file), or in the middle of a request."""
+        """Serves until the supervisor is gone: at end of file, or in the middle of a request."""
         try:
             while request := self._receive():
                 self._control.send(json.dumps(self._answer(*request)).encode())
@@ -94,7 +94,7 @@ class Zygote:
     def _live(self, fds: list[int], parent: int) -> None:
         """In the child; never returns."""
         try:
-            os.setsid()  # a session and a process group of its own, which die as one
+            os.setsid()  # its own session and process group, which are killed as a whole
             die_with_parent(parent)
             self._control.close()
             channel, out, err = fds
@@ -116,21 +116,21 @@ def become_fresh_interpreter(channel: int) -> None:
 
 
 def why_not_fork(known: set[int]) -> str:
-    """A reason why a fork would be unsafe, or nothing."""
-    threads = len(os.listdir("/proc/self/task"))  # once per fork: keep it cheap
+    """The reason why a fork would be unsafe, or an empty string."""
+    threads = len(os.listdir("/proc/self/task"))  # runs once per fork, so it must be cheap
     if threads != 1:
-        return f"expected one thread before a fork, found {threads}: start them in the entry"
+        return f"expected one thread before a fork, found {threads}: start threads in the entry"
     for fd in map(int, os.listdir("/proc/self/fd")):
         if fd > 2 and fd not in known:
-            with contextlib.suppress(OSError):  # the descriptor that listed the directory
+            with contextlib.suppress(OSError):  # the descriptor that listed the directory is closed by now
                 place = str(Path(f"/proc/self/fd/{fd}").readlink())
                 if not place.startswith(("/dev/", "/proc/")):
-                    return f"expected nothing open before a fork, found {place}: open it in the entry"
+                    return f"expected no open file before a fork, found {place}: open it in the entry"
     return ""
 
 
 def kill_children(but: set[int]) -> None:
-    """Kill and reap what a life left behind, and every life `but` these."""
+    """Kills and reaps all children except `but`."""
     children = Path(f"/proc/self/task/{os.getpid()}/children")
     while pids := set(map(int, children.read_text().split())) - but:
         for pid in pids:
@@ -141,7 +141,7 @@ def kill_children(but: set[int]) -> None:
 def main() -> None:
     control_fd, parent, mode, *preload = sys.argv[1:]
     die_with_parent(int(parent))
-    # Whatever the supervisor's process does about signals is not the target's business.
+    # The target must not inherit the supervisor's signal handling.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -155,7 +155,8 @@ def main() -> None:
     except BaseException:  # noqa: BLE001 - the supervisor shows it to the user
         control.send(json.dumps({"error": traceback.format_exc()}).encode()[:PACKET])
         return
-    # What is imported stays for ever: a collection in a life need not walk, and so copy, all of it.
+    # Imported objects are never freed. Freezing them keeps collections in a life from walking them,
+    # which would copy their pages.
     gc.collect()
     gc.freeze()
     control.send(json.dumps({"ready": os.getpid()}).encode())

@@ -43,14 +43,14 @@ def _say(line: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m chaoskit.model_server", description=__doc__)
-    parser.add_argument("--port", type=int, default=0, help="0, the default, takes a free one")
-    parser.add_argument("--seed", type=int, default=0, help="decides which requests fail, and how")
+    parser.add_argument("--port", type=int, default=0, help="default: 0, a free port")
+    parser.add_argument("--seed", type=int, default=0, help="determines which requests fail, and how")
     parser.add_argument(
         "--requests",
         type=int,
         default=1000,
         metavar="N",
-        help="after N requests all are sound (default: %(default)s)",
+        help="after N requests, answer all correctly (default: %(default)s)",
     )
     parser.add_argument(
         "--misbehave", type=_kinds, metavar="KIND,...", help="instead of a seed: sound, " + ", ".join(KINDS)

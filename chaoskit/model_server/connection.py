@@ -1,7 +1,7 @@
-"""One client's socket: requests come in by the rules of HTTP, what goes out may break them.
+"""One client's socket: incoming requests follow HTTP, outgoing answers may violate it.
 
-h11 keeps to the rules and holds no socket, so that leaving an exchange half-way is a matter of not
-going on: what was sent so far is sound, and the client is owed the rest.
+h11 does no I/O of its own, so an exchange can simply be abandoned halfway: the bytes sent so far are
+valid, and the rest never arrives.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Connection:
         self._writer.transport.abort()
 
     def close(self) -> None:
-        """Send what is left, then FIN. What h11 thinks is missing stays missing."""
+        """Sends buffered data, then FIN; an incomplete body stays incomplete."""
         self._writer.close()
 
     def abort(self) -> None:

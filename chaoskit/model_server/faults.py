@@ -30,15 +30,15 @@ STATUS: dict[Kind, int] = {
     "bad_request": 400,
     "unauthorized": 401,
 }
-# What a client that asks again can get over.
+# Faults that a retry can overcome.
 PASSING: tuple[Kind, ...] = tuple(k for k in KINDS if k not in {"bad_request", "unauthorized"})
 
 
 class Misbehaviour(msgspec.Struct, frozen=True):
-    """The package's docstring says what each kind does with `after` and `seconds`."""
+    """The package docstring describes each kind, `after` and `seconds`."""
 
     kind: Kind
-    retry_after: str | None = None  # as it stands in the header: seconds, or an HTTP date
+    retry_after: str | None = None  # the header's value: seconds, or an HTTP date
     after: int = 2
     seconds: float = 0.0
 

@@ -1,8 +1,8 @@
-"""What a sound chat-completions service says, as plain JSON: the model server's honest half.
+"""The answers of a correct chat-completions service, as plain JSON.
 
-Everything is a function of the request and its number: asked the same, it says the same, whichever
-life of a target is asking. What it refuses is what real services refuse for ever, above all a
-conversation in which a tool call has no result.
+An answer depends only on the request and its number, so every life of a target gets the same answers. The
+service rejects what real services reject permanently, above all a conversation in which a tool call has
+no result.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import msgspec
 Json = dict[str, Any]
 Script = Sequence[Mapping[str, Any]]
 
-CREATED = 1_700_000_000  # the service's clock stands still
+CREATED = 1_700_000_000  # constant: answers must be repeatable
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """An assistant's message, with what surrounds it on the wire."""
+    """An assistant's message and the metadata around it."""
 
     id: str
     model: str
@@ -35,7 +35,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 def reply_to(body: Json, script: Script | None, number: int) -> Reply:
-    """The nth request's answer: from the script, or an echo where there is none."""
+    """The nth request's answer: from the script, or an echo without one."""
     content, calls = next_message(body["messages"], script)
     said = content + "".join(json.dumps(call["function"]) for call in calls)
     read, written = _tokens(json.dumps(body["messages"])), _tokens(said)
@@ -77,7 +77,7 @@ def whole(reply: Reply, *, finished: bool = True) -> bytes:
 
 
 def events(reply: Reply, *, with_usage: bool, finished: bool = True) -> list[bytes]:
-    """The answer as the events of a stream; a finished one says why it ends, and [DONE]."""
+    """The answer as the events of a stream; a finished one ends with its finish reason and [DONE]."""
     deltas = [{"role": "assistant", "content": "" if reply.content else None}, *_deltas(reply)]
     chunks = [_chunk(reply, delta, None) for delta in deltas]
     if not finished:
@@ -125,7 +125,7 @@ def error(message: str, code: str) -> bytes:
 
 
 def complaint(body: object) -> str | None:
-    """Why a real service would refuse this request, or None."""
+    """Why a real service would reject this request, or None."""
     if not isinstance(body, dict):
         return "expected a JSON object"
     messages = body.get("messages")
@@ -133,7 +133,7 @@ def complaint(body: object) -> str | None:
         return "expected 'messages' to be a list with at least one message"
     for number, message in enumerate(messages):
         if not isinstance(message, dict) or message.get("role") not in ROLES:
-            return f"messages[{number}]: expected an object with a role out of {', '.join(ROLES)}"
+            return f"messages[{number}]: expected an object with a role, one of {', '.join(ROLES)}"
         if not _has_sound_calls(message):
             return f"messages[{number}]: expected 'tool_calls' to be a list of objects with an id"
     return _unanswered(messages)
@@ -145,7 +145,7 @@ def _has_sound_calls(message: Json) -> bool:
 
 
 def _unanswered(messages: Sequence[Json]) -> str | None:
-    """Each tool call is answered before anything else is said, and nothing else is answered."""
+    """Every tool call must be followed by its result, and every result must answer a call."""
     owed: list[str] = []
     for number, message in enumerate(messages):
         if message["role"] == "tool":
@@ -164,5 +164,5 @@ def _tokens(text: str) -> int:
 
 
 def _encode(value: Json) -> bytes:
-    # As most services do it, not ASCII only: a chunk may end in the middle of a character.
+    # Not ASCII only, like most services: a chunk may end in the middle of a character.
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,4 +1,4 @@
-"""ModelServer: deals out faults and sound answers, and keeps the record. See the package (W1 to W3)."""
+"""ModelServer: assigns faults to requests, and keeps the record. See the package docstring (W1 to W3)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BROKEN = b'{"id": "chatcmpl-0", "object": "chat.com'
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """One request to the service; `fault` and `refused` say what became of it."""
+    """One request; `fault` and `refused` record how it was answered."""
 
     number: int
     body: Any
@@ -36,7 +36,7 @@ class Seen(msgspec.Struct, frozen=True):
 
     @property
     def answered(self) -> bool:
-        """Whether it got a whole, sound answer: the calls that a customer gladly pays for."""
+        """Whether it got a complete, correct answer."""
         return self.refused is None and (self.fault is None or self.fault.kind == "slow")
 
 
@@ -69,12 +69,12 @@ class ModelServer:
 
     @property
     def requests(self) -> tuple[Seen, ...]:
-        """What was seen so far, in the order in which it came (W1)."""
+        """The requests so far, in order of arrival (W1)."""
         return tuple(self._seen)
 
     @property
     def answered(self) -> int:
-        """How many requests got a sound answer."""
+        """How many requests got a complete, correct answer."""
         return sum(request.answered for request in self.requests)
 
     def __enter__(self) -> Self:
@@ -107,8 +107,8 @@ class ModelServer:
         try:
             await self._converse(connection)
             connection.close()
-        # Cancelled means that the server is closed (W3); a client may leave when it likes. Neither
-        # may fail the task: Python 3.11 would report it as an error of the event loop.
+        # Cancellation means that the server is closed (W3), and a client may disconnect at any time.
+        # Neither may fail the task: Python 3.11 would report it as an error of the event loop.
         except (asyncio.CancelledError, ConnectionError, h11.RemoteProtocolError):
             connection.abort()
         finally:
@@ -152,7 +152,7 @@ class ModelServer:
 
 
 class Exchange:
-    """One sound reply, and the ways in which it may fail to arrive."""
+    """One reply, and the ways in which it may fail to arrive."""
 
     def __init__(self, connection: Connection, body: Json, reply: Reply) -> None:
         self._connection = connection
@@ -170,7 +170,7 @@ class Exchange:
             await getattr(self, f"_{fault.kind}")(fault)
 
     def _parts(self, *, finished: bool = True) -> list[bytes]:
-        """The reply as it goes out: events, or two halves."""
+        """The reply as sent: events, or two halves."""
         if self._streamed:
             return replies.events(self._reply, with_usage=self._with_usage, finished=finished)
         content = replies.whole(self._reply, finished=finished)
@@ -209,7 +209,7 @@ class Exchange:
         self._connection.close()
 
     async def _begin(self, fault: Misbehaviour) -> None:
-        """As many parts as the fault lets through, but never the last."""
+        """Sends as many parts as the fault allows, but never the last."""
         parts = self._parts()
         await self._start(parts)
         await self._pass(parts[: min(fault.after, len(parts) - 1)])
@@ -247,7 +247,7 @@ def decoded(content: bytes) -> Any:
 
 
 class _OwnThread:
-    """A thread with a loop of its own, for a server that is used from code without one."""
+    """A thread with its own event loop, for a server that is used from synchronous code."""
 
     def __init__(self, server: ModelServer) -> None:
         self._server = server
@@ -272,5 +272,5 @@ class _OwnThread:
             async with self._server:
                 self._ready.set_result((asyncio.get_running_loop(), stopping))
                 await stopping.wait()
-        except OSError as error:  # the port is taken: for whoever waits for the start
+        except OSError as error:  # for example, the port is in use: start() raises it
             self._ready.set_exception(error)

@@ -1,1 +1,1 @@
-"""Makes things happen: processes are started, watched, killed and restarted here, and nowhere else."""
+"""Execution: the only package that starts, watches, kills and restarts processes."""

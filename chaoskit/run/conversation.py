@@ -1,6 +1,6 @@
 """A conversation: the supervisor's side of one life's channel.
 
-Answers its calls to the World, writes down what it tells, and notices when it is done, dead, or late.
+Answers the life's calls to the World, records its events, and detects its end, death or timeout.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class Conversation:
     def __init__(self, channel: socket.socket, world: World, events: list[Event]) -> None:
         self.last = ""  # "completed" or "failed", once the life has reported it
         self.detail = ""
-        self.reusable = False  # whether its process may get another life
+        self.reusable = False  # whether its process may run another life
         self._channel = channel
         self._world = world
         self._events = events
         self._partial = b""
 
     def listen(self, process: Process, deadline: float, *, until_death: bool) -> bool:
-        """Until the life is over, and unless the process is wanted again, until it is dead.
+        """Listens until the life is over; with `until_death`, until its process has ended.
 
-        False if it had to be killed for being late.
+        Returns False if the life missed its deadline and was killed.
         """
         poll = select.poll()
         poll.register(self._channel, select.POLLIN)
@@ -57,10 +57,10 @@ class Conversation:
                     poll.unregister(self._channel)
                 if self.last == "completed" and not until_death:
                     return timely
-                if self.last:  # it has nothing more to say, and shall not wait for more to do
+                if self.last:  # the life is over: end of file tells the process not to wait for another
                     self._channel.shutdown(socket.SHUT_WR)
             elif process.pidfd in ready:
-                return timely  # only once the socket is silent: what was said before a death counts
+                return timely  # only once the socket is drained: reports sent before a death count
 
     def _read(self) -> bool:
         data = self._channel.recv(1 << 16)
@@ -88,5 +88,5 @@ class Conversation:
         self._events += self._world.ledger[known:]
         try:
             self._channel.sendall(msgspec.json.encode(reply) + b"\n")
-        except OSError:  # the caller is gone; the effect stays done, which is the point of it all
+        except OSError:  # the caller is dead; its effect on the World remains
             return

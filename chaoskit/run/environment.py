@@ -1,8 +1,8 @@
-"""Environments: a cached one for each set of requirements, so that conflicting libraries live side by side.
+"""Environments: one per set of requirements, cached, so that conflicting libraries can coexist.
 
-Made once, with uv where it is there, else with venv and pip; used without a network afterwards. An
-environment counts only when its last step, the mark, is there: one that was interrupted is made anew.
-If this interpreter has all that is asked for, it is used as it is.
+Created once, with uv if it is installed, else with venv and pip; no network is needed afterwards. The last
+step of the installation writes a mark; an environment without it was interrupted and is created again.
+If this interpreter satisfies the requirements, it is used directly.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Say = Callable[[str], None]
 
 
 class NoEnvironment(Exception):
-    """The requirements cannot be had; the message says which, and what the installer said."""
+    """The requirements cannot be installed; the message names them and has the installer's error."""
 
 
 def satisfied_here(wanted: Sequence[str]) -> bool:
@@ -47,13 +47,13 @@ def place_of(wanted: Sequence[str]) -> Path:
 
 
 def interpreter(wanted: Sequence[str], say: Say = lambda _words: None) -> str:
-    """The Python that has all of these; made on the way if need be."""
+    """A Python that satisfies these requirements; its environment is created if missing."""
     if satisfied_here(wanted):
         return sys.executable
     place = place_of(wanted)
     python = place / "bin" / "python"
     if not (place / MARK).exists():
-        say(f"making an environment with {', '.join(wanted)} (once, then cached)")
+        say(f"creating an environment with {', '.join(wanted)} (once, then cached)")
         shutil.rmtree(place, ignore_errors=True)
         place.parent.mkdir(parents=True, exist_ok=True)
         _make(place, wanted)
@@ -62,7 +62,7 @@ def interpreter(wanted: Sequence[str], say: Say = lambda _words: None) -> str:
 
 
 def versions(python: str, wanted: Sequence[str]) -> dict[str, str]:
-    """What is really installed there, of the packages that were asked for."""
+    """The installed versions of the required packages."""
     names = [Requirement(text).name for text in wanted]
     script = (
         "import sys, json, importlib.metadata as m;"
@@ -74,7 +74,7 @@ def versions(python: str, wanted: Sequence[str]) -> dict[str, str]:
 
 
 def only_inside() -> str:
-    """A directory from which chaoskit can be imported, and nothing else of this environment."""
+    """A directory from which only chaoskit can be imported, and nothing else of this environment."""
     package = Path(__file__).parent.parent
     name = hashlib.blake2b(str(package).encode(), digest_size=8).hexdigest()
     place = cache_directory() / "inside" / name
@@ -83,18 +83,18 @@ def only_inside() -> str:
     if not link.is_symlink():
         aside = place / f"{package.name}-{os.getpid()}"
         aside.symlink_to(package)
-        aside.rename(link)  # two processes may race: both links are the same
+        aside.rename(link)  # if two processes race, both links are the same
     return str(place)
 
 
 def installer() -> str:
-    """What environments are made with, and where they are kept; an error if nothing can make them."""
-    cached = f"kept in {cache_directory()}"
+    """How environments are created and where they are cached. Raises NoEnvironment."""
+    cached = f"cached in {cache_directory()}"
     if shutil.which("uv"):
         return f"uv, {cached}"
     for module in ("venv", "ensurepip"):
         if importlib.util.find_spec(module) is None:
-            raise NoEnvironment(f"neither uv nor Python's {module} is here")
+            raise NoEnvironment(f"neither uv nor Python's {module} is installed")
     return f"venv and pip, {cached}"
 
 
@@ -117,5 +117,5 @@ def _run(command: list[str], wanted: Sequence[str]) -> None:
         errors = [line for line in words if "error" in line.lower()] or words[-1:]
         raise NoEnvironment(
             f"cannot install {', '.join(wanted)}: {errors[0] if errors else 'no reason given'}"
-            " (without a network, only what is cached can be certified)"
+            " (without a network, only cached environments can be used)"
         )

@@ -1,6 +1,6 @@
-"""The guardian: run as a script, outlives the harness by a moment and cleans up after it.
+"""The guardian: a script that cleans up after the harness, even if the harness was killed.
 
-Imports only what it needs: it starts with every campaign. See `workspace`.
+It starts with every campaign, so it imports only what it needs. See `workspace`.
 """
 
 import os
@@ -17,7 +17,7 @@ def main() -> None:
     sys.stdin.buffer.read()  # returns when the harness has closed its end, or is dead
     marker = f"CHAOSKIT_SESSION={session}".encode()
     deadline = time.monotonic() + PATIENCE
-    # A worker of the dead harness may still be writing while it is being killed: look again.
+    # A worker of the dead harness may still write while it is being killed, so repeat.
     while kill_all(marker) or os.path.exists(directory):
         shutil.rmtree(directory, ignore_errors=True)
         if time.monotonic() > deadline:
@@ -25,7 +25,7 @@ def main() -> None:
 
 
 def kill_all(marker: bytes) -> bool:
-    """Kill every process that carries the marker; whether there was one."""
+    """Kills every process that carries the marker; returns whether there was one."""
     ours = [pid for pid in running() if belongs(pid, marker)]
     for pid in ours:
         try:
@@ -40,7 +40,7 @@ def running() -> list[int]:
 
 
 def belongs(pid: int, marker: bytes) -> bool:
-    """Whether a process carries our marker. A zombie has no environment left, and needs no killing."""
+    """Whether a process carries the marker. A zombie has no environment and need not be killed."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return marker in file.read().split(b"\0")

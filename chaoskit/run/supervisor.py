@@ -1,19 +1,19 @@
-"""The supervisor: carries out schedules and writes down what happened. All effects live here.
+"""The supervisor: carries out schedules and records what happens. All side effects are here.
 
     start life 0 --(fault fires: dead)--> start life 1 --( ... )--> last life, undisturbed --> Run
 
-Two ways lead to the same Run. `carry_out` really does what the schedule says. `recover` starts from a
-crash state that was rebuilt from a recording, which saves every life up to the crash; what it finds
-is confirmed by the first way before anybody is accused of it.
+There are two ways to a Run. `carry_out` executes the whole schedule. `recover` starts from a crash state
+that was rebuilt from a recording, which saves the lives before the crash; its findings are confirmed by
+`carry_out` before they are reported.
 
 Guarantees:
 
-S1. A fault counts as fired only when the child's side wrote that it did *and* the process died of it
-    (or, for a fault that one can live with, when the interposer says that it struck).
-S2. A planned fault that did not fire, and a death that we did not cause, put a doubt on the run.
-S3. No life outlasts its deadline; a life that does is killed and the history says `hung`.
-S4. When a life is over, nothing of its process group is left, before the next one starts.
-S5. The history is on disk before anybody judges it.
+S1. A fault counts as fired only if the child recorded that it fired *and* the process died of it
+    (or, for a survivable fault, if the interposer recorded that it fired).
+S2. A planned fault that did not fire, and a death that chaoskit did not cause, put a doubt on the run.
+S3. A life that exceeds its deadline is killed and recorded as `hung`.
+S4. No process of a life's process group is left when the next life starts.
+S5. The history is on disk before it is judged.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ from chaoskit.run.zygote import Zygote
 
 HISTORY_FILE = "history.jsonl"
 _JSON = msgspec.json.Encoder()
-LIVES_PER_PROCESS = 120  # a leak of the target must not affect more states than this
+LIVES_PER_PROCESS = 120  # bounds the number of states that a leak in the target can affect
 
 
 class Supervisor:
-    """Runs schedules of one scenario, one after the other, on one zygote."""
+    """Runs schedules of one scenario, one at a time, on one zygote."""
 
     def __init__(
         self,
@@ -85,10 +85,10 @@ class Supervisor:
         self._reused: _Process | None = None
         self._stage: StagingDirectory | None = None
 
-    # --- the real way
+    # --- real runs
 
     def carry_out(self, schedule: Schedule, directory: Path, workload: Workload) -> Run:
-        """One run in a directory of its own; what the target persists is in `state` below it."""
+        """One run in its own directory; the target's files are in `state` below it."""
         run = _RunInProgress(self._scenario, directory, workload)
         faults: tuple[Fault | None, ...] = (*schedule.faults, None)
         for life, fault in enumerate(faults):
@@ -100,22 +100,22 @@ class Supervisor:
         return run.finish(schedule)
 
     def record(self, directory: Path, workload: Workload) -> tuple[Run, Recording]:
-        """The run without faults, with every operation on the disk."""
-        assert self._watch is not None, "recording needs a watch on the disk"
+        """The run without faults, with every disk operation."""
+        assert self._watch is not None, "recording needs a disk watch"
         run = self.carry_out(Schedule(), directory, workload)
         return run, Recording(self._watch.trace(), run.history.events)
 
     def _finish_off(self, run: _RunInProgress, fault: Fault) -> None:
-        """What a fault does to the directory of a process that it has killed."""
+        """Applies the fault to the directory of the process that it killed."""
         after_death = kind_of(fault).after_death
         if after_death:
-            assert self._watch is not None, f"{fault} needs a watch on the disk"
+            assert self._watch is not None, f"{fault} needs a disk watch"
             after_death(fault, self._watch.trace(), run.state)
 
-    # --- the way from a recording
+    # --- runs from a rebuilt state
 
     def recover(self, recording: Recording, state: CrashState, directory: Path, workload: Workload) -> Run:
-        """The life after a crash, on the state that the crash left. `directory` is used again."""
+        """Runs only the life after the crash, on the state that the crash left. `directory` is reused."""
         run = _RunInProgress(self._scenario, directory, workload)
         run.begin_with(state.events(recording))
         if self._stage is None or self._stage.root != str(run.state):
@@ -125,7 +125,7 @@ class Supervisor:
         return run.finish(Schedule((state.fault,)))
 
     def _process_for(self, directory: Path) -> _Process:
-        """A process that is used again. A mutant's patch may keep state, so it never is."""
+        """A reused process, or a new one for a mutant, whose patch may keep state."""
         if self._reused and (self._reused.lives >= LIVES_PER_PROCESS or self._mutant):
             self.retire()
         if self._reused is None:
@@ -133,7 +133,7 @@ class Supervisor:
         return self._reused
 
     def retire(self) -> None:
-        """End the process that is used again, if there is one."""
+        """Ends the reused process, if there is one."""
         if self._reused:
             self._reused.end()
             self._reused = None
@@ -170,7 +170,7 @@ class Supervisor:
         if fault and end.struck:
             run.strike(life, fault)
         if not end.timely:
-            return run.end(life, "hung", f"did not finish in {self._deadline:g} s, and was killed")
+            return run.end(life, "hung", f"did not finish in {self._deadline:g} s and was killed")
         if said.last:
             return run.end(life, "completed" if said.last == "completed" else "failed", said.detail)
         return run.end(life, "died", describe_status(end.status or 0))
@@ -195,7 +195,7 @@ class Supervisor:
 
 
 class _Ending:
-    """How a life's process ended, as far as one can tell from outside."""
+    """How a life's process ended, as observed from outside."""
 
     def __init__(self, timely: bool, status: int | None, struck: bool, watch: DiskWatch | None) -> None:
         self.timely = timely
@@ -206,7 +206,7 @@ class _Ending:
     def is_the_crash_of(self, fault: Fault) -> bool:
         if kind_of(fault).survivable:
             return False
-        at_the_end = (  # planned for after the last operation: needs no kill
+        at_the_end = (  # planned after the last operation: no kill needed
             self._watch is not None and self._watch.position == fault.point.op and self.status == 0
         )
         killed = self.status is not None and os.WIFSIGNALED(self.status)
@@ -214,7 +214,7 @@ class _Ending:
 
 
 class _Process:
-    """A process for one life, or, when it is kept, for one after the other."""
+    """A process for one life or, if `kept`, for several lives in sequence."""
 
     def __init__(self, zygote: Zygote, directory: Path, life: int, *, kept: bool = False) -> None:
         self.kept = kept
@@ -237,13 +237,13 @@ class _Process:
         self.channel.sendall(msgspec.json.encode(spec) + b"\n")
 
     def end(self) -> int:
-        """Whatever is left of it; the wait status."""
+        """Kills what is left of the process; returns the wait status."""
         self.channel.close()
         return self.process.reap()
 
 
 class _RunInProgress:
-    """What is known of a run so far. Files of life n end in `-n`."""
+    """A run while it is executed. Names of the files of life n end in `-n`."""
 
     def __init__(self, scenario: Scenario, directory: Path, workload: Workload) -> None:
         self.directory = directory
@@ -255,18 +255,18 @@ class _RunInProgress:
         self.fired = 0
         self.rebuilt = False
         self.doubts: list[Doubt] = []
-        directory.mkdir(exist_ok=True)  # not its parents: a workspace that is gone stays gone
+        directory.mkdir(exist_ok=True)  # without parents: a removed workspace must not reappear
         self.state.mkdir(exist_ok=True)
 
     def begin_with(self, events: Iterable[Event]) -> None:
-        """As if these had happened in this run: a crash among them counts as fired."""
+        """Starts from these events; a crash among them counts as fired."""
         self.rebuilt = True
         self.events += events
         self.world.ledger += [event for event in self.events if isinstance(event, Effect)]
         self.fired = sum(isinstance(event, Crashed) for event in self.events)
 
     def goes_on(self, how: How, fault: Fault | None) -> bool:
-        """Whether another life follows: after a crash, and after an error that one can live with."""
+        """Whether another life follows: after a crash or a survivable fault."""
         survivable = fault is not None and kind_of(fault).survivable
         return how == "crashed" or (survivable and how in ("completed", "failed"))
 
@@ -302,7 +302,7 @@ class _RunInProgress:
 
 
 def interrupted(events: Iterable[Event], life: int) -> list[Json]:
-    """The arguments of that life's operations that failed or were never answered."""
+    """The arguments of that life's operations that failed or did not return."""
     asked: dict[int, Json] = {}
     for event in events:
         if isinstance(event, Invoke) and event.life == life:

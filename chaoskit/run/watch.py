@@ -1,4 +1,4 @@
-"""DiskWatch: the interposer as the supervisor uses it, armed anew for each life that is watched."""
+"""DiskWatch: the supervisor's interface to the interposer, armed again for each watched life."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 from chaoskit.disk import interposer, trace as disk_trace
 from chaoskit.disk.ops import BlindSpot, Trace
 
-SQLITE_SHARED_MEMORY = "-shm"  # an index into the -wal, rebuilt by whoever opens the database first
+SQLITE_SHARED_MEMORY = "-shm"  # an index of the -wal, rebuilt by the first process that opens the database
 
 
 class DiskWatch:
     def __init__(self, control_path: Path) -> None:
-        """The control file is the watch's own; it must lie outside of what is watched."""
+        """Creates the control file, which must be outside the watched directory."""
         self._control = interposer.Control(control_path)
         self._start = disk_trace.Snapshot(nodes=(), identities=())
         self._decoded: Trace | None = None
@@ -30,19 +30,19 @@ class DiskWatch:
         return self._control.fired == "yes"
 
     def arm(self, state: Path, action: interposer.Action | None) -> None:
-        """Ready for a life in `state`, which must be quiet until the life begins."""
+        """Prepares for a life in `state`, which must not change until the life begins."""
         self._decoded = None
         self._start = disk_trace.snapshot(state)
         self._control.arm(state, "record", action)
 
     def trace(self) -> Trace:
-        """What the life did, once it is over. SQLite's shared memory is rebuilt by every opener."""
+        """The operations of a finished life."""
         if self._decoded is None:
             self._decoded = disk_trace.decode(self._control.raw_trace(), self._start)
         return self._decoded
 
     def blind_spots(self) -> list[BlindSpot]:
-        """What could not be seen, and might have mattered."""
+        """Operations that could not be traced and may matter."""
         return [spot for spot in self.trace().blind_spots if not spot.subject.endswith(SQLITE_SHARED_MEMORY)]
 
     def close(self) -> None:

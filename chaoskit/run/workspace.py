@@ -1,9 +1,8 @@
-"""Workspace: one temporary directory for all runs of a campaign, and the certainty that it goes away.
+"""Workspace: one temporary directory for all runs of a campaign, removed even if the harness is killed.
 
-Ordinary ends (success, an exception, Ctrl-C) remove it here. If the harness itself is killed, a
-guardian does it: a process of a few lines that waits for the end of file on a pipe whose other end
-only the harness holds. It first kills what still carries this session's variable in its
-environment: that, and only that, is how it knows a process as ours.
+On success, an exception or Ctrl-C it is removed here. If the harness itself is killed, a guardian
+removes it: a small process that waits for end of file on a pipe whose other end only the harness
+holds. It first kills every process that has this session's variable in its environment, and no other.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ import tempfile
 from pathlib import Path
 
 SESSION_VARIABLE = "CHAOSKIT_SESSION"
-MEMORY = Path("/dev/shm")  # noqa: S108 - a tmpfs: fsync costs nothing there, and we never lose power
+MEMORY = Path("/dev/shm")  # noqa: S108 - a tmpfs: fsync is free there, and a real power loss is no concern
 
 
 def base_directory() -> Path:
-    """$CHAOSKIT_TMPDIR, else memory, else wherever temporary files go."""
+    """$CHAOSKIT_TMPDIR, else /dev/shm, else the default temporary directory."""
     chosen = os.environ.get("CHAOSKIT_TMPDIR")
     if chosen:
         return Path(chosen)
@@ -29,7 +28,7 @@ def base_directory() -> Path:
 
 
 class Workspace:
-    """Use as a context manager; `path` is gone when it ends, however it ends."""
+    """A context manager; `path` is removed at its end."""
 
     def __init__(self) -> None:
         self.session = secrets.token_hex(8)
@@ -46,4 +45,4 @@ class Workspace:
 
     def __exit__(self, *_: object) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
-        self._guardian.communicate()  # closes the pipe; the guardian sweeps up and leaves
+        self._guardian.communicate()  # closes the pipe; the guardian cleans up and exits

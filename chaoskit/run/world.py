@@ -1,10 +1,9 @@
-"""World: what the target acts upon. It lives in the supervisor, so no crash of the target touches it.
+"""World: the services that the target calls. It lives in the supervisor, so it survives every crash.
 
-Each service keeps what was done in one Ledger, in the order in which it was done. A service may
-honour idempotency keys (a second act with the same key is answered as the first was, and not done
-again) and may answer "did this happen?"; most real ones do neither, which is why a target has to
-care. Everything a caller can see is derived from what it asked: two runs of one seed get the same
-receipts.
+All effects are recorded in one ledger, in order. A service may honour idempotency keys (a repeated
+request with the same key gets the first receipt and has no effect) and may answer "did this happen?".
+Most real services do neither, so a target cannot rely on them. Answers depend only on the requests:
+two runs with the same seed get the same receipts.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ import msgspec
 
 from chaoskit.model import Effect, Json, Service
 
-HAPPENED = "happened"  # the action by which a verifiable service is asked about a key
-ASK = "ask"  # the action that changes nothing, and is counted
-REMEMBER = "remember"  # what somebody outside keeps in mind: a client, which no crash of ours touches
+HAPPENED = "happened"  # asks a verifiable service whether a key was applied
+ASK = "ask"  # has no effect; the World counts how often it was asked
+REMEMBER = "remember"  # stores a value outside the target, as a client would that survives the crash
 RECALL = "recall"
 
 
 class Refused(Exception):
-    """The request makes no sense to the service; the caller gets the reason."""
+    """The service rejects the request; the caller gets the reason."""
 
 
 class Call(msgspec.Struct, frozen=True, tag="call"):
-    """Something asked of the World."""
+    """A request to the World."""
 
     life: int
     at: int
@@ -43,14 +42,14 @@ class World:
         self.ledger: list[Effect] = []
 
     def act(self, call: Call) -> Json:
-        """Do what was asked, write it down, and return the answer for the caller."""
+        """Performs the request, records it, and returns the answer."""
         service = self._service(call.service)
         if call.action == HAPPENED:
             return self._happened(service, call.key)
         if call.action == ASK:
             return self._ask(call)
         if call.action == REMEMBER:
-            self._note(call, applied=False)  # in the ledger, and yet no effect
+            self._note(call, applied=False)  # recorded, but without effect
             return None
         if call.action == RECALL:
             return self._recall(service, call.key)
@@ -63,7 +62,7 @@ class World:
         return effect
 
     def _ask(self, call: Call) -> Json:
-        """How often this was asked, this time included: an answer may depend on it. No effect."""
+        """How often this was asked, including now: a scripted answer may depend on it. No effect."""
         self._note(call, applied=False)
         wanted = (call.service, ASK, call.args)
         return {"times": sum((e.service, e.action, e.args) == wanted for e in self.ledger)}
@@ -80,7 +79,7 @@ class World:
 
     def _happened(self, service: Service, key: str | None) -> Json:
         if not service.verifiable:
-            raise Refused(f"{service.name} does not say what it has done")
+            raise Refused(f"{service.name} cannot report what it has done")
         found = next((effect for effect in self._of(service, key) if effect.applied), None)
         return {"receipt": receipt(found)} if found else None
 
@@ -92,6 +91,6 @@ class World:
 
 
 def receipt(effect: Effect) -> str:
-    """The same for the same act, whenever it is asked for."""
+    """The same effect always has the same receipt."""
     content = msgspec.json.encode([effect.service, effect.action, effect.args], order="sorted")
     return "r-" + hashlib.blake2b(content, digest_size=6).hexdigest()

@@ -1,6 +1,6 @@
-"""The supervisor's hold on a zygote: start it, ask it for lives, end it.
+"""The supervisor's handle on a zygote: start it, request lives, end it.
 
-The zygote itself, and why it is safe to fork from, is `chaoskit.inside.zygote`.
+`chaoskit.inside.zygote` is the zygote itself, and explains why forking it is safe.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from chaoskit.model import Target
 from chaoskit.run import environment
 from chaoskit.run.workspace import SESSION_VARIABLE
 
-# One seed, one story: the order of sets must not differ between interpreters.
+# Runs with the same seed must be the same: the order of sets must not differ between interpreters.
 FIXED_ENVIRONMENT = {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"}
 
 
 def _environment(session: str, watch_disk: bool, python: str) -> dict[str, str]:
-    # The target's process finds the modules that we find, wherever we were started from; one with
-    # an environment of its own finds only what has to run inside of it.
+    # The target imports modules from the same path as the harness. In a separate environment it gets
+    # only the modules that have to run inside it.
     ours = [path for path in sys.path if path]
     paths = os.pathsep.join(ours if python == sys.executable else [environment.only_inside()])
     own = {"PYTHONPATH": paths, **FIXED_ENVIRONMENT, SESSION_VARIABLE: session}
@@ -32,7 +32,7 @@ def _environment(session: str, watch_disk: bool, python: str) -> dict[str, str]:
 
 
 class CannotStart(Exception):
-    """The target cannot be brought to the point where it could be tested."""
+    """The target's process cannot be started."""
 
 
 class Process:
@@ -64,8 +64,8 @@ class Zygote:
         mode = "cold" if cold else "warm"
         python = environment.interpreter(target.requires)
         with theirs:
-            # The interpreter itself rather than a launcher script: what is preloaded into it,
-            # and the signals sent to it, must reach the target.
+            # The interpreter itself rather than a launcher script: preloaded libraries and signals
+            # must reach the target.
             self._process = subprocess.Popen(
                 [
                     python,
@@ -77,14 +77,14 @@ class Zygote:
                     *preload,
                 ],
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C is for the harness; it ends the zygote in order
+                start_new_session=True,  # only the harness gets Ctrl-C; it then ends the zygote
                 stdin=subprocess.DEVNULL,
                 env=_environment(session, watch_disk, python),
             )
         self._check(self._answer())
 
     def start(self, fds: list[int]) -> Process:
-        """Fork a process for a life; `fds` are its channel, stdout and stderr."""
+        """Forks a process for a life; `fds` are its channel, stdout and stderr."""
         answer = self.request({"do": "fork"}, fds)
         return Process(self, answer["pid"])
 

@@ -1,1 +1,1 @@
-"""Decides what to try next, has it run and judged, and adds up the outcomes."""
+"""Decides what to try next, runs and judges it, and sums the outcomes."""

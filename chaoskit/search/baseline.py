@@ -1,4 +1,4 @@
-"""Baseline: the run without faults, which every crashed run of its workload is compared with."""
+"""Baseline: the run without faults, with which every crashed run of the same workload is compared."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ NO_POINTS = (
 )
 DIFFERS = (
     "two runs with the same seed and without faults differ: "
-    "the target takes time, ids or randomness from outside its seed"
+    "the target takes time, ids or randomness from a source other than its seed"
 )
 
 
 def undisturbed(rig: Rig, *, needs_points: bool = True) -> tuple[Outcome, Workload]:
-    """The outcome of the run without faults, and the workload that knows of it.
+    """The outcome of the run without faults, and the workload with its events.
 
-    Run twice: if the two differ, no comparison means anything.
+    The run is done twice: if the two differ, comparisons with it are meaningless.
     """
     workload = rig.workload()
     first, directory = rig.run(Schedule(), workload)
@@ -39,7 +39,7 @@ def undisturbed(rig: Rig, *, needs_points: bool = True) -> tuple[Outcome, Worklo
 
 
 def judge_undisturbed(rig: Rig, run: Run, directory: Path, workload: Workload) -> tuple[Outcome, Workload]:
-    """A run without faults is its own baseline, and that of all others."""
+    """A run without faults is its own baseline, and that of all crashed runs."""
     known = msgspec.structs.replace(workload, undisturbed=run.history.events)
     history = msgspec.structs.replace(run.history, baseline=run.history.events)
     compared = msgspec.structs.replace(run, history=history)
@@ -47,7 +47,7 @@ def judge_undisturbed(rig: Rig, run: Run, directory: Path, workload: Workload) -
 
 
 def strays(run: Run, workload: Workload) -> bool:
-    """Whether its first life did something else, before the crash, than it does when left alone."""
+    """Whether the first life differs, before its crash, from the run without faults."""
     before = [e for e in run.history.events if isinstance(e, Placed) and e.life == 0]
     expected = (e for e in workload.undisturbed if isinstance(e, Placed))
     return before != list(itertools.islice(expected, len(before)))

@@ -1,4 +1,4 @@
-"""Budget: the time of a campaign, shared between its plans: what one does not use is left for the others."""
+"""Budget: the time limit of a campaign, divided among its plans; unused time goes to later plans."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Budget:
 
     @property
     def seconds(self) -> float:
-        """Spent so far."""
+        """Elapsed so far."""
         return time.monotonic() - self._started
 
     def share(self) -> Share:
-        """The next plan's part: an equal one of the time that is left."""
+        """The next plan's share: the remaining time divided by the number of remaining plans."""
         left = max(1, self._shares)
         self._shares -= 1
         if self._end is None:
@@ -33,7 +33,7 @@ class Budget:
 class Share:
     def __init__(self, end: float | None) -> None:
         self._end = end
-        self.ran_out = False  # there was more to do
+        self.ran_out = False  # tasks were left
 
     def while_time(self, tasks: Iterable[T]) -> Iterator[T]:
         for task in tasks:

@@ -1,11 +1,11 @@
-"""A campaign: one scenario, prepared once, gone through by one plan after the other; one Partial.
+"""A campaign: prepare one scenario, execute its plans in order, sum the outcomes into one Partial.
 
-    prepare: run without faults, twice; record it where states are to be rebuilt
-    for each plan, for each round: items --executor--> outcomes --> added up, fed back to the plan
-    confirm: what rebuilt states have shown is reproduced by real crashes
+    prepare: run without faults, twice; record the run if states are to be rebuilt
+    for each plan, for each round: items --executor--> outcomes --> summed, fed back to the plan
+    confirm: findings on rebuilt states are reproduced by real crashes
 
-`run_campaign` does this for each fault that was asked for; a certificate does it for each variant of its
-target, with the plans of its tiers. There is no other loop.
+`run_campaign` does this for each requested fault; a certificate does it for each variant of its target,
+with the plans of its tiers. This is the only such loop.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ T = TypeVar("T")
 
 
 class SoFar(msgspec.Struct, frozen=True):
-    """How far a campaign has come."""
+    """Progress of a campaign."""
 
     runs: int
-    planned: int | None  # so far; None: nobody knows
-    covered: int  # places at which a fault struck
+    planned: int | None  # so far; None: the number is not known in advance
+    covered: int  # places where a fault fired
     findings: int
     seconds: float
 
@@ -64,7 +64,7 @@ Progress = Callable[[SoFar], None]
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
-    """A scenario whose run without faults is known."""
+    """A scenario with its run without faults, ready for plans."""
 
     resolved: Resolved
     rig: Rig
@@ -80,7 +80,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def prepared(resolved: Resolved, *, record: bool, needs_points: bool = True) -> Iterator[Ready]:
-    """Raises CannotTest when the target does not even survive being left alone."""
+    """Raises CannotTest if the target fails without faults."""
     with open_rig(resolved) as (rig, workspace):
         baseline, workload = undisturbed(rig, needs_points=needs_points)
         yield Ready(
@@ -95,7 +95,7 @@ def prepared(resolved: Resolved, *, record: bool, needs_points: bool = True) -> 
 
 @contextmanager
 def unprepared(resolved: Resolved) -> Iterator[Ready]:
-    """For plans that crash nothing: there is nothing to compare with."""
+    """For plans without crashes, which need no baseline."""
     with open_rig(resolved) as (rig, workspace):
         yield Ready(
             resolved=resolved,
@@ -111,9 +111,9 @@ def unprepared(resolved: Resolved) -> Iterator[Ready]:
 
 
 class Search:
-    """Goes through plans, adds up what they find, and reports how far it has come.
+    """Executes plans, sums their outcomes, and reports progress.
 
-    One Search may go through several scenarios: their time, their progress and their sum are one.
+    One Search may cover several scenarios, which then share time budget, progress and sum.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Search:
 
     @property
     def over(self) -> bool:
-        """Whether it has what it was looking for."""
+        """Whether the search can stop early: it was to stop at a violation, and found one."""
         return self._until_violation and self.found.violated
 
     def go_through(
@@ -138,7 +138,7 @@ class Search:
         tier_of: TierOf = lambda schedule: schedule.tier,
         tiers_of: Callable[[Plan], Sequence[str]] = lambda _plan: (),
     ) -> None:
-        """`tiers_of`: the tiers that a plan fills, which are not complete if it leaves something out."""
+        """`tiers_of`: the tiers that a plan covers, marked incomplete if the plan does not finish."""
         adding = Accumulator(ready.resolved.claims, tier_of)
         if ready.baseline:
             adding.add(ready.baseline, (self._campaigns, 0))
@@ -157,7 +157,7 @@ class Search:
     def _complete(
         self, plan: Plan, ready: Ready, executor: Executor, adding: Accumulator, number: int
     ) -> bool:
-        """Go through one plan; whether everything there is was tried."""
+        """Executes one plan; returns whether it was exhaustive."""
         share = self._budget.share()
         done = 0
         for order, outcome in self._outcomes(plan, ready, executor, share):
@@ -166,7 +166,7 @@ class Search:
             if self._until_violation and adding.partial.violated:
                 return False
         _, parts = ready.resolved.settings.shard
-        # A source that gave all the states that it was asked for may have more.
+        # A source that yielded its full budget of states may have more.
         reached = plan.most is not None and done * parts >= plan.most
         return plan.exhaustive and not share.ran_out and not reached
 
@@ -183,7 +183,7 @@ class Search:
     def _outcomes(
         self, plan: Plan, ready: Ready, executor: Executor, share: Share
     ) -> Iterator[tuple[Order, Outcome]]:
-        """What belongs to this shard of the plan, each with its place in the whole."""
+        """The outcomes that belong to this shard, each with its place in the whole plan."""
         shard = ready.resolved.settings.shard
         seen = Seen(ready.firings, recoveries_only=plan.recoveries_only)
         for round_number in range(1, plan.rounds + 1):
@@ -217,11 +217,11 @@ def _noted(tasks: Iterator[tuple[int, T]], under_way: deque[tuple[int, T]]) -> I
         yield item
 
 
-# --- what is asked for ---------------------------------------------------------------------------
+# --- campaigns -----------------------------------------------------------------------------------
 
 
 def run_campaign(resolved: Resolved, progress: Progress = lambda _so_far: None) -> Result:
-    """Raises CannotTest when the target does not even survive being left alone."""
+    """Raises CannotTest if the target fails without faults."""
     settings = resolved.settings
     budget = Budget(settings.seconds, len(settings.faults))
     search = Search(budget, progress, until_violation=settings.until_violation)
@@ -238,7 +238,7 @@ def _with_fault(search: Search, resolved: Resolved) -> None:
 
 
 def plan_of(settings: Settings) -> Plan:
-    """For the one fault that these settings name."""
+    """The plan for settings with exactly one fault."""
     (fault,) = settings.faults
     if kind(fault).rebuilt:
         budget = settings.power_states
@@ -252,11 +252,11 @@ def plan_of(settings: Settings) -> Plan:
     return Sweep(fault=fault)
 
 
-# --- less than a campaign ------------------------------------------------------------------------
+# --- replay --------------------------------------------------------------------------------------
 
 
 def replay(resolved: Resolved, schedule: Schedule) -> Result:
-    """One schedule, really carried out, judged as it was in its campaign."""
+    """Executes one schedule for real, and judges it as its campaign did."""
     started = time.monotonic()
     adding = Accumulator(resolved.claims, lambda schedule: schedule.tier)
     with open_rig(resolved) as (rig, _):
@@ -264,7 +264,7 @@ def replay(resolved: Resolved, schedule: Schedule) -> Result:
             baseline, workload = undisturbed(rig)
             adding.add(baseline, (0,))
             adding.add(rig.judge(schedule, workload), (1,))
-        else:  # what is wrong is wrong without any
+        else:  # the finding needs no fault
             workload = rig.workload()
             run, directory = rig.run(schedule, workload)
             adding.add(judge_undisturbed(rig, run, directory, workload)[0], (1,))

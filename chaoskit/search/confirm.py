@@ -1,7 +1,7 @@
-"""Confirmation: from a rebuilt state that did not hold to a finding that stands.
+"""Confirmation: findings on rebuilt states are minimised and reproduced by real crashes.
 
-What was lost is made as little as possible, then the crash is carried out for real, in fresh processes. A
-finding that cannot be reproduced accuses nobody but the harness.
+The fault is reduced to the least loss that still fails, then carried out for real in fresh processes. A
+finding that cannot be reproduced is no finding: it becomes a doubt about the harness.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _minimise(witness: Witness, rig: Rig, recording: Recording, workload: Worklo
 
 
 def _reproduced(witness: Witness, schedule: Schedule, rig: Rig, workload: Workload) -> Witness | None:
-    """The same finding, shown by a real crash."""
+    """The same finding from a real crash, or None."""
     outcome = rig.judge(schedule, workload)
     for finding in outcome.judgement.findings:
         if finding.signature == witness.finding.signature:

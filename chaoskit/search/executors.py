@@ -1,8 +1,8 @@
-"""Execution: the one seam between what is to be done and where it is done. Items in, outcomes out.
+"""Executors: the interface between the work and the place where it is done. Items in, outcomes out.
 
-An executor gives back what became of each item, in the order of the items: results do not depend on it.
-`InProcess` works here, `LocalProcesses` on the cores of this machine. A worker that examines crash states
-walks along the same enumeration as all others and takes its own chunks.
+An executor returns one Done per item, in the order of the items, so results do not depend on the executor.
+`InProcess` works in this process, `LocalProcesses` on all cores of this machine. Every worker enumerates
+the same crash states and judges only its own chunks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from chaoskit.search.work import CHUNK, WINDOW, Case, Done, Job, JudgeStates, Ru
 
 class Executor(Protocol):
     def do(self, items: Iterable[WorkItem]) -> Iterator[Done]:
-        """One Done for each item, in their order; items are taken as they are needed."""
+        """One Done per item, in the same order; items are consumed lazily."""
         ...
 
     def close(self) -> None: ...
@@ -46,7 +46,7 @@ def executor_for(job: Job, rig: Rig, workspace: Workspace) -> Executor:
 
 
 class Worker:
-    """Does any item of one job, on a rig of its own."""
+    """Executes items of one job on its own rig."""
 
     def __init__(self, job: Job, rig: Rig) -> None:
         self._job = job
@@ -72,7 +72,7 @@ class Worker:
         key = item.source, item.shard
         if key not in self._walks:
             enumerate_states = kind(item.source.fault).states
-            assert enumerate_states is not None, f"{item.source.fault} leaves no states to rebuild"
+            assert enumerate_states is not None, f"{item.source.fault} has no states to rebuild"
             assert self._job.recording is not None
             part, parts = item.shard
             found = enumerate_states(self._job.recording, item.source)
@@ -81,11 +81,11 @@ class Worker:
 
 
 class _Walk:
-    """Along an enumeration of states; chunks come in rising order, those of others are skipped."""
+    """A cursor over an enumeration of states: takes chunks in ascending order and skips those between."""
 
     def __init__(self, states: Iterator[CrashState]) -> None:
         self._states = states
-        self._next = 0  # the number of the state that the enumeration will give next
+        self._next = 0  # the number of the next state
 
     def chunk(self, number: int) -> list[CrashState]:
         first = number * CHUNK
@@ -103,12 +103,12 @@ class InProcess:
         return map(self._worker.do, items)
 
     def close(self) -> None:
-        """The rig is its owner's."""
+        """Nothing to close: the caller owns the rig."""
 
 
 # --- local processes -----------------------------------------------------------------------------
 
-_mine: list[Worker] = []  # of this process of the pool: one
+_mine: list[Worker] = []  # in a process of the pool: its one worker
 
 
 class LocalProcesses:
@@ -143,7 +143,7 @@ def _start_worker(path: Path, directory: Path, session: str, parent: int, cores:
     stay_on(cores.get())
     job = msgspec.msgpack.decode(path.read_bytes(), type=Job, dec_hook=decode_hook)
     _mine.append(Worker(job, Rig(registry.resolve(job.settings), directory, session)))
-    gc.freeze()  # the recording stays for ever; collections need not walk it
+    gc.freeze()  # the recording is never freed; keep it out of collections
 
 
 def _do(item: WorkItem) -> Done:
@@ -152,26 +152,26 @@ def _do(item: WorkItem) -> Done:
 
 
 def stay_on(core: int) -> None:
-    """Here and in all that is started from here.
+    """Pin this process, and all that it starts, to one core.
 
-    A worker and the life that it watches take turns, so two cores are of no use to them; woken on another
-    one each time, two workers are hardly faster than one.
+    A worker and the life that it watches take turns, so a second core does not help them. Without pinning
+    they migrate between cores, and two workers are hardly faster than one.
     """
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})
 
 
 def one_each(jobs: int) -> list[int]:
-    """A core for each worker, of those that this process may use."""
+    """A core for each worker, from those available to this process."""
     known = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
     return list(islice(cycle(known), jobs))
 
 
 @contextmanager
 def _no_ctrl_c() -> Iterator[None]:
-    """Around whatever may start a process of the pool, which inherits the blocked signal.
+    """Use around anything that may start a process of the pool, which inherits the blocked signal.
 
-    Ctrl-C is for the parent, which then ends its workers, also while they are still starting.
+    Only the parent handles Ctrl-C; it then ends its workers, even while they are still starting.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

@@ -1,18 +1,18 @@
-"""Fuzz: a fresh workload for each case, and crashes where there have been few.
+"""Fuzz: a fresh workload for each case, with crashes biased towards places that were crashed rarely.
 
-    case n --> workload of its own seed --> run without faults
+    case n --> workload with its own seed --> run without faults
                    --> one crash --> one more, in the life after it --> and one more
 
-Every run of this chain is judged, the one without faults as well: a new workload is also a new order of
-events. A chain ends with the first run that does not hold. A second crash is drawn from what the life
-after the first was seen to pass, so that every planned fault is expected to fire.
+Every run of this chain is judged, including the run without faults: a new workload is also a new order of
+events. A chain ends with the first run that does not hold. A second crash is drawn from the points that
+the life after the first one passed, so every planned fault is expected to fire.
 
-Crashes are counted per Place, which means the same in every workload. Under `rare` bias a place is drawn
-the less often, the more often it was hit, and half of the later crashes strike a recovery.
+Crashes are counted per Place, which means the same in every workload. Under `rare` bias, the more often a
+place was hit, the less likely it is drawn, and half of the later crashes strike a recovery.
 
-One seed, one campaign, whatever the number of jobs or shards. Cases are numbered, and those with equal
-number modulo LANES are a lane. A case knows only the hits of its own lane, in rounds that are certainly
-over: a round is ROUND cases, no more than that are under way at once, and a shard has whole lanes.
+The seed alone determines the campaign, whatever the number of jobs or shards. Cases with equal number
+modulo LANES form a lane, and a shard has whole lanes. The bias of a case uses only hits of its own lane, in
+finished rounds: a round is ROUND cases, and no more than that are in flight at once.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from chaoskit.search.work import WINDOW, Case, WorkItem
 
 Bias = Literal["uniform", "rare"]
 ROUND = WINDOW + 1
-LANES = 16  # at most so many shards have work
-DEPTHS = (1, 1, 2, 2, 3)  # how many crashes a chain has
+LANES = 16  # the maximum number of shards
+DEPTHS = (1, 1, 2, 2, 3)  # crashes per chain
 RECOVERY_SHARE = 0.5  # of later crashes, under bias
-CHANCE = 0.25  # of the draws are uniform under bias, too: what is hit often may still hide something
+CHANCE = 0.25  # share of uniform draws under bias: a place that is hit often may still hide a bug
 STRAYED = Doubt(
-    "strayed", "before its crash the run went another way than without one: the target is not repeatable"
+    "strayed", "before its crash the run differed from the run without faults: the target is not repeatable"
 )
 
 
@@ -55,18 +55,18 @@ def seed_of(campaign: int, number: int) -> int:
 
 
 class Hits:
-    """Where crashes have struck, reported to each case in such a way that jobs and shards do not matter."""
+    """Counts crashes per place. What a case may use of them does not depend on jobs or shards."""
 
     def __init__(self) -> None:
         self._rounds: defaultdict[tuple[int, int], Counter[Place]] = defaultdict(Counter)
         self._known: defaultdict[int, Counter[Place]] = defaultdict(Counter)  # per lane
-        self._folded: Counter[int] = Counter()  # per lane: how many rounds are in it
+        self._folded: Counter[int] = Counter()  # per lane: the number of rounds included in _known
 
     def add(self, number: int, places: Sequence[Place]) -> None:
         self._rounds[number % LANES, number // ROUND].update(places)
 
     def known_to(self, number: int) -> Counter[Place]:
-        """Those of the case's lane, in all rounds but its own and the one before it."""
+        """The hits of the case's lane, without the case's own round and the round before it."""
         lane = number % LANES
         while self._folded[lane] < number // ROUND - 1:
             finished = self._rounds.pop((lane, self._folded[lane]), Counter())
@@ -76,7 +76,7 @@ class Hits:
 
 
 class Fuzz:
-    """A plan: for ever, or until there are so many runs."""
+    """A plan of `runs` runs; None: no limit."""
 
     rounds, exhaustive, recoveries_only, alone = 1, False, False, None
 
@@ -116,7 +116,7 @@ def cases(campaign: int, runs: int | None, hits: Hits) -> Iterator[Case]:
 
 
 def places(firings: Sequence[Firing], recovery: int, *, first: bool) -> list[Place]:
-    """Of each firing in its life; the first `recovery` of them belong to recovery."""
+    """The place of each firing of a life; the first `recovery` firings belong to recovery."""
     found, before = [], "start"
     for number, firing in enumerate(firings):
         phase: Phase = "first life" if first else "recovery" if number < recovery else "later"
@@ -128,7 +128,7 @@ def places(firings: Sequence[Firing], recovery: int, *, first: bool) -> list[Pla
 def draw(
     rng: random.Random, where: Mapping[int, Place], recovery: int, hits: Mapping[Place, int], bias: Bias
 ) -> int:
-    """The number of the firing to strike at; `where` has the places of those that can be struck."""
+    """The number of the firing to crash at; `where` has the places of the candidates."""
     if bias == "uniform" or rng.random() < CHANCE:
         return rng.choice(list(where))
     early = {number: place for number, place in where.items() if number < recovery}
@@ -144,7 +144,7 @@ def draw(
 
 
 class Fuzzer:
-    """Carries out cases on a rig."""
+    """Executes cases on a rig."""
 
     def __init__(self, rig: Rig, fault: str, bias: Bias) -> None:
         self._rig = rig
@@ -153,7 +153,7 @@ class Fuzzer:
         self._reported: set[PersistPoint] = set()
 
     def examine(self, case: Case) -> tuple[Outcome, ...]:
-        """The outcome of the run without faults, then of each crashed one."""
+        """The outcome of the run without faults, then of each crashed run."""
         workload = self._rig.workload(case.seed)
         undisturbed, workload = judge_undisturbed(self._rig, *self._rig.run(Schedule(), workload), workload)
         outcomes: list[Outcome] = []
@@ -184,7 +184,7 @@ class Fuzzer:
         return rng.choice(self._kind.at(firings[number])), where[number]
 
     def _news(self, undisturbed: Outcome) -> tuple[Firing, ...]:
-        """Of the points that it passed, those that this process has not reported yet: most are known."""
+        """The points that this process has not reported yet; most have been."""
         fresh = tuple(f for f in undisturbed.last_trace if f.point not in self._reported)
         self._reported |= {firing.point for firing in fresh}
         return fresh

@@ -1,8 +1,8 @@
-"""The oracle: the composition of invariants over one Run. Pure.
+"""The oracle: applies all invariants to one Run. Pure.
 
-An invariant that crashes has judged nothing: UNKNOWN, with the reason. One that finds nothing to
-look at is NOT_MEASURED for this run. A run with a doubt is never better than UNKNOWN, but what was
-found in it still stands: a missed fault does not excuse a lost payment.
+An invariant that raises an error makes the run UNKNOWN, with the reason. One that finds nothing to
+judge is NOT_MEASURED for this run. A run with a doubt is never better than UNKNOWN, but its findings
+still count: a missed fault does not excuse a lost payment.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Outcome: what there is to say about one run, small enough to travel between processes."""
+"""Outcome: the summary of one run, small enough to send between processes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Phase = Literal["first life", "recovery", "later"]  # of a life
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a fault struck, in terms that mean the same for any workload: a point without its number, the
-    point before it, and the phase of the life."""
+    """Where a fault fired, in terms that apply to any workload: the point's name, the point before it, and
+    the phase of the life."""
 
     phase: Phase
     when: When
@@ -30,11 +30,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     judgement: Judgement
     fired: int
     last_trace: tuple[Firing, ...]
-    recovery: int  # how many of these belong to recovery
-    rebuilt: bool = False  # no real crash: its state was rebuilt from a recording
+    recovery: int  # how many of its firings belong to recovery
+    rebuilt: bool = False  # no real crash: the state was rebuilt from a recording
     confirmed: bool = False  # ... and the real crash had the same verdict
-    events: tuple[Event, ...] = ()  # of a run that did not hold
-    place: Place | None = None  # where the last fault struck, in a fuzz
+    events: tuple[Event, ...] = ()  # only if the run did not hold
+    place: Place | None = None  # in a fuzz: where the last fault fired
     kept: str | None = None
 
     @property
@@ -44,7 +44,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def recovery_of(run: Run) -> int:
-    """How many firings of the last life came before it reported what it had recovered."""
+    """The number of firings in the last life before it reported that it had recovered."""
     last = len(run.traces) - 1
     probe = next((p for p in run.history.of(Probe, "recovered") if p.life == last), None)
     trace = run.traces[-1]

@@ -1,13 +1,13 @@
-"""Plans: from the points that were seen to the work to do. Pure; one seed, one list.
+"""Plans: turn observed points into work. Pure: the same seed gives the same items.
 
-A schedule can only name points that are known to be reached, so plans grow in rounds: round one is
-drawn from the run without faults; a schedule with a second crash extends one that has been run, by
-a point that its last life was seen to pass. Every planned fault is therefore expected to fire, and
-one that does not is worth a doubt.
+A schedule can only name points that are known to be reached, so plans grow in rounds. Round one is
+drawn from the run without faults; a schedule with a second crash extends an executed one by a point
+that its last life passed. Every planned fault is therefore expected to fire, and one that does not
+puts a doubt on the run.
 
-Shards. Every shard plans the same rounds. It runs its own part of the last round only, and all of the
-earlier ones, because the last is planned from them; of these it counts its own part. So the shards of a
-campaign add up to exactly the campaign, whatever the plan.
+Shards. Every shard plans the same rounds. It runs all of the earlier rounds, because the last is planned
+from them, but only its own part of the last round; it counts only its own part of each. The shards of a
+campaign therefore add up to exactly the campaign, whatever the plan.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from chaoskit.model import Fault, Firing, Schedule
 from chaoskit.search.outcome import Outcome
 from chaoskit.search.work import CHUNK, JudgeStates, RunSchedule, WorkItem
 
-Shard = tuple[int, int]  # this one of so many
-Traces = Mapping[Schedule, Sequence[Firing]]  # what the last life of each finished schedule passed
-RECOVERIES = 8  # kills whose recoveries are looked at, to crash the different ones again
+Shard = tuple[int, int]  # (index, number of shards)
+Traces = Mapping[Schedule, Sequence[Firing]]  # the points that the last life of each schedule passed
+RECOVERIES = 8  # first kills; the distinct recoveries from them are crashed again
 
 
 class Seen:
-    """What the finished rounds have shown."""
+    """The traces observed in finished rounds."""
 
     def __init__(self, baseline: Sequence[Firing], *, recoveries_only: bool) -> None:
         self.traces: dict[Schedule, Sequence[Firing]] = {Schedule(): baseline}
@@ -49,43 +49,43 @@ class Plan(Protocol):
 
     @property
     def exhaustive(self) -> bool:
-        """Whether it tries everything there is, unless it is cut short."""
+        """Whether the plan covers every possible state, unless it is cut short."""
         ...
 
     @property
     def recoveries_only(self) -> bool:
-        """Whether later rounds want to see only the part of a life in which it recovered."""
+        """Whether later rounds use only the recovery part of each life."""
         ...
 
     @property
     def alone(self) -> tuple[str, str] | None:
-        """Tier and claim, if its runs have no crash and put one claim alone to the test."""
+        """Tier and claim, if its runs have no crash and test only that claim."""
         ...
 
     @property
     def most(self) -> int | None:
-        """A bound on its runs, where it has one and its items cannot be counted beforehand."""
+        """An upper bound on its runs, if it has one and its items cannot be counted in advance."""
         ...
 
     def items(self, round_number: int, seen: Seen, shard: Shard) -> Iterable[WorkItem]:
-        """The work of one round (from 1); a sequence where it can be counted beforehand."""
+        """The work of one round (from 1); a sequence if it can be counted in advance."""
         ...
 
     def owns(self, shard: Shard, number: int, item: WorkItem) -> bool:
-        """Whether the item with this number in its round is this shard's to count."""
+        """Whether this shard counts the item with this number in its round."""
         ...
 
     def order(self, shard: Shard, number: int, each: int) -> tuple[int, ...]:
-        """The place in the whole round of an outcome: the same in whichever shard it comes up."""
+        """The place of an outcome in the whole round; the same in every shard."""
         ...
 
     def learn(self, item: WorkItem, outcomes: Sequence[Outcome]) -> None:
-        """What an item has shown, before the next ones are asked for."""
+        """Feed back the outcomes of an item before more items are requested."""
         ...
 
 
 class _Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What most plans have in common."""
+    """Defaults that most plans share."""
 
     @property
     def rounds(self) -> int:
@@ -117,7 +117,7 @@ class _Plan(msgspec.Struct, frozen=True, kw_only=True):
         return number, each
 
     def learn(self, item: WorkItem, outcomes: Sequence[Outcome]) -> None:
-        """Nothing: what the next round needs is in Seen."""
+        """Nothing: the next round needs only Seen."""
 
 
 def _runs(schedules: Iterable[Schedule]) -> list[WorkItem]:
@@ -125,14 +125,14 @@ def _runs(schedules: Iterable[Schedule]) -> list[WorkItem]:
 
 
 class Sweep(_Plan, frozen=True, kw_only=True):
-    """Every point, every fault; then every point of every recovery that was seen to be different.
+    """Every fault at every point; then every fault at every point of each distinct recovery.
 
-    Two recoveries that pass the same points in the same order are taken as one: crashing both at
-    every point would try the same thing twice.
+    Two recoveries that pass the same points in the same order count as one: crashing both at every
+    point would test the same thing twice.
     """
 
     fault: str = "kill"
-    deep: bool = True  # crash the recoveries as well, where the fault allows it
+    deep: bool = True  # also crash recoveries, if the kind of fault allows it
 
     @property
     def rounds(self) -> int:
@@ -154,7 +154,7 @@ class Sweep(_Plan, frozen=True, kw_only=True):
 
 
 def different(traces: Traces) -> Iterator[Schedule]:
-    """One schedule for each recovery that passes other points than the ones before it."""
+    """One schedule for each distinct recovery."""
     met: set[tuple[tuple[str, str], ...]] = set()
     for schedule, firings in traces.items():
         passed = tuple((firing.point.name, firing.when) for firing in firings)
@@ -166,8 +166,7 @@ def different(traces: Traces) -> Iterator[Schedule]:
 class Sample(_Plan, frozen=True, kw_only=True):
     """`runs` schedules drawn from the seed: one crash, then two, then three, about a third each.
 
-    Later crashes are drawn with a bias towards the beginning of a life, because that is where
-    recovery happens.
+    Later crashes are biased towards the beginning of a life, where recovery happens.
     """
 
     seed: int
@@ -207,7 +206,7 @@ class Sample(_Plan, frozen=True, kw_only=True):
         return Schedule((*parent.faults, rng.choice(possible))) if possible else None
 
     def _share(self, round_number: int, done: int) -> int:
-        """What a round could not find, because there was no more, the later ones make up for."""
+        """Later rounds make up for the schedules that an earlier round could not find."""
         rounds_left = self.rounds - round_number + 1
         return -(-(self.runs - done) // rounds_left)
 
@@ -219,7 +218,7 @@ class RebuiltStates(_Plan, frozen=True, kw_only=True):
 
     @property
     def exhaustive(self) -> bool:
-        return True  # as long as `most` is not reached
+        return True  # unless `most` is reached
 
     @property
     def most(self) -> int | None:
@@ -258,7 +257,7 @@ class SpreadFaults(_Plan, frozen=True, kw_only=True):
 
 
 class Recoveries(_Plan, frozen=True, kw_only=True):
-    """A few kills spread over the run, then about `runs` second ones spread over their recoveries."""
+    """A few kills spread over the run, then about `runs` second kills spread over their recoveries."""
 
     runs: int
 
@@ -285,7 +284,7 @@ class Recoveries(_Plan, frozen=True, kw_only=True):
 
 
 class Watch(_Plan, frozen=True, kw_only=True):
-    """Runs without a crash: the workload itself does something to the target, and one claim is judged."""
+    """Runs without a crash: the workload itself disturbs the target, and one claim is judged."""
 
     tier: str
     claim: str

@@ -1,10 +1,10 @@
-"""Results: what outcomes add up to. Pure.
+"""Results: the sum of outcomes. Pure.
 
-A Partial is what a part of a campaign has found: a worker, a shard, one of several campaigns, another
-machine. Partials form a commutative monoid: `Partial()` is its zero, `merge` adds two of them, and neither
-order nor grouping changes the sum. Whatever is chosen among equals (the witness of a finding, the first of
-some doubts) is therefore chosen by `order`, the place of its run in the campaign as it was planned, and
-never by who finished first.
+A Partial holds the findings and counts of a part of a campaign: a worker, a shard, one of several
+campaigns. Partials form a commutative monoid: `Partial()` is its zero, `merge` adds two of them, and
+neither order nor grouping changes the sum. A choice among equals (the witness of a finding, the first of
+several doubts) is therefore made by `order`, the place of the run in the plan, never by which run finished
+first.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Witness(msgspec.Struct, frozen=True, kw_only=True):
     schedule: Schedule
     kept: str | None
     order: Order
-    token: str = ""  # from which it is reproduced; the same for the same run
+    token: str = ""  # reproduces the run; the same run gives the same token
     seed: int = 0  # of the workload
     events: tuple[Event, ...] = ()  # of the run
     rebuilt: bool = False  # found on a rebuilt state...
-    confirmed: bool = False  # ... and reproduced by a real crash since
+    confirmed: bool = False  # ... and since reproduced by a real crash
     hint: Hint | None = None  # which missing sync would have prevented it
-    times: int = 1  # runs that showed the same
+    times: int = 1  # runs with the same finding
 
     @property
     def key(self) -> str:
@@ -49,17 +49,17 @@ class Witness(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rank(self) -> tuple[int, Order, str]:
-        """The first witness of the fewest crashes is the one that is easiest to read."""
+        """Fewest crashes first, then the order of the plan: the witness that is easiest to read."""
         return len(self.schedule.faults), self.order, str(self.schedule)
 
 
 class Tally(msgspec.Struct, kw_only=True):
-    """What was done at one point by one fault, and the worst verdict it had."""
+    """The runs with one fault at one point, and their worst verdict."""
 
     runs: int = 0
     fired: int = 0
     verdict: Verdict = Verdict.NOT_MEASURED
-    times: int = 0  # that this was the verdict
+    times: int = 0  # runs with this verdict
 
     def plus(self, other: Tally) -> Tally:
         worst = Verdict.merge([self.verdict, other.verdict])
@@ -68,12 +68,12 @@ class Tally(msgspec.Struct, kw_only=True):
 
 
 class Coverage(msgspec.Struct, kw_only=True):
-    """What was done in one tier."""
+    """How much of one tier was tested."""
 
-    states: int = 0  # crashes that were recovered from and judged
-    confirmed: int = 0  # of these, carried out for real
-    missed: int = 0  # planned, and did not happen
-    complete: bool = True  # every one there is: neither a sample nor cut short
+    states: int = 0  # crash states that were recovered and judged
+    confirmed: int = 0  # of these, real crashes
+    missed: int = 0  # planned faults that did not fire
+    complete: bool = True  # exhaustive: neither sampled nor cut short
 
     def plus(self, other: Coverage) -> Coverage:
         return Coverage(
@@ -86,20 +86,20 @@ class Coverage(msgspec.Struct, kw_only=True):
 
 class Partial(msgspec.Struct, kw_only=True):
     runs: int = 0
-    fired: int = 0  # runs in which every planned fault happened
-    missed: int = 0  # planned faults that did not
-    states: int = 0  # crash states that were rebuilt from a recording
-    sampled: int = 0  # ... that held, and were also crashed for real
+    fired: int = 0  # runs in which every planned fault fired
+    missed: int = 0  # planned faults that did not fire
+    states: int = 0  # crash states rebuilt from a recording
+    sampled: int = 0  # ... that held, and were also tested with a real crash
     points: set[PersistPoint] = set()
-    places: set[str] = set()  # at which a fault struck
+    places: set[str] = set()  # where a fault fired
     claims: Claims = {}
     witnesses: dict[str, Witness] = {}  # by key
-    doubts: dict[str, tuple[Order, Doubt]] = {}  # by their text, with where each was met first
+    doubts: dict[str, tuple[Order, Doubt]] = {}  # by text, each with its first occurrence
     table: dict[str, dict[str, Tally]] = {}  # point name -> fault -> tally
     tiers: dict[str, Coverage] = {}
 
     def merge(self, other: Partial) -> Partial:
-        """The sum of two; neither is changed."""
+        """The sum of both; neither is modified."""
         claims: Claims = {name: dict(tiers) for name, tiers in self.claims.items()}
         for name, tiers in other.claims.items():
             mine = claims.setdefault(name, {})
@@ -134,19 +134,19 @@ class Partial(msgspec.Struct, kw_only=True):
 
     @property
     def confirmed(self) -> int:
-        """Rebuilt states whose real crash had the same verdict: samples of those that held, and witnesses."""
+        """Rebuilt states whose real crash had the same verdict: sampled states that held, and witnesses."""
         return self.sampled + sum(witness.confirmed for witness in self.witnesses.values())
 
     def coverage(self, tier: str) -> Coverage:
-        """What was done in a tier; the witnesses in it that were confirmed count as real."""
+        """The coverage of a tier; its confirmed witnesses count as real crashes."""
         covered = self.tiers.get(tier, Coverage(complete=False))
         confirmed = sum(w.confirmed and w.tier == tier for w in self.witnesses.values())
         return msgspec.structs.replace(covered, confirmed=covered.confirmed + confirmed)
 
     def confirm(self, witness: Witness, confirmed: Witness | None) -> None:
-        """Put what a real crash showed in the place of what a rebuilt state had shown.
+        """Replaces the witness on a rebuilt state by the one from a real crash.
 
-        A finding that cannot be reproduced accuses nobody but the harness.
+        A finding that cannot be reproduced becomes a doubt about the harness.
         """
         if confirmed:
             self.witnesses[witness.key] = msgspec.structs.replace(confirmed, confirmed=True)
@@ -176,7 +176,7 @@ def _clearer(one: Witness, other: Witness) -> Witness:
 
 
 class Accumulator:
-    """Adds outcomes of one scenario to a Partial, at little cost for each."""
+    """Adds the outcomes of one scenario to a Partial, in place."""
 
     def __init__(self, invariants: Iterable[str], tier_of: TierOf) -> None:
         self._tier_of = tier_of
@@ -190,7 +190,7 @@ class Accumulator:
         self._note(outcome, order, self._tier_of(outcome.schedule))
 
     def add_alone(self, outcome: Outcome, order: Order, tier: str, claim: str) -> None:
-        """A run without a crash that puts one claim to the test, and no other."""
+        """A run without a crash that tests only this claim."""
         self._cover(tier, outcome)
         self._claim(claim, tier, outcome.judgement.claims[claim])
         mine = tuple(f for f in outcome.judgement.findings if f.invariant == claim)
@@ -198,13 +198,13 @@ class Accumulator:
         self._note(msgspec.structs.replace(outcome, judgement=judgement), order, tier)
 
     def leave_out(self, tiers: Iterable[str]) -> None:
-        """Not everything of these was tried."""
+        """Marks these tiers as incomplete."""
         for tier in tiers:
             if tier in self.partial.tiers:
                 self.partial.tiers[tier].complete = False
 
     def _add_undisturbed(self, outcome: Outcome) -> None:
-        """A run without faults can violate, but that it holds says nothing about crashes."""
+        """A run without faults can violate a claim, but if it holds, that says nothing about crashes."""
         self.partial.points |= {firing.point for firing in outcome.last_trace}
         for name, verdict in outcome.judgement.claims.items():
             if verdict.rank > Verdict.HOLDS.rank:
@@ -260,7 +260,7 @@ class Accumulator:
 
 
 def with_tokens(found: Partial, settings: Settings) -> Partial:
-    """The same, with each witness' token: they differ in the scenario that they belong to."""
+    """Fills in each witness' token, which depends on the settings of its scenario."""
     named = {key: _with_token(witness, settings) for key, witness in found.witnesses.items()}
     return msgspec.structs.replace(found, witnesses=named)
 
@@ -285,7 +285,7 @@ def _with_token(witness: Witness, settings: Settings) -> Witness:
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """A campaign, finished: what is shown, saved and asserted."""
+    """A finished campaign, to be shown, saved and asserted on."""
 
     settings: Settings
     verdict: Verdict
@@ -304,7 +304,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def result_of(found: Partial, settings: Settings, claims: Sequence[str], seconds: float) -> Result:
-    """Of a whole campaign: every claim has to have been put to the test."""
+    """The result of a campaign; a claim that no run tested makes it UNKNOWN."""
     untested = [n for n in claims if Verdict.merge(found.claims.get(n, {}).values()) is Verdict.NOT_MEASURED]
     missing = [Doubt("not-measured", name) for name in untested]
     if not found.runs:
@@ -313,7 +313,7 @@ def result_of(found: Partial, settings: Settings, claims: Sequence[str], seconds
 
 
 def result_of_replay(found: Partial, settings: Settings, claims: Sequence[str], seconds: float) -> Result:
-    """Of one run: it need not put every claim to the test."""
+    """The result of one run, which need not test every claim."""
     return _result(found, settings, claims, seconds, ())
 
 

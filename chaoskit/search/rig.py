@@ -1,6 +1,6 @@
-"""Rig: a supervisor with its zygote, its watch on the disk and its oracle, ready to run and judge.
+"""Rig: a supervisor with its zygote, disk watch and oracle, ready to run and judge schedules.
 
-Every process that runs anything for a campaign has one.
+Every worker process of a campaign has one.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from chaoskit.run.zygote import CannotStart, Zygote
 from chaoskit.search.oracle import judge
 from chaoskit.search.outcome import Outcome, recovery_of
 
-SAMPLED = 100  # of the rebuilt states that passed, one in so many is also tried with a real crash
+SAMPLED = 100  # one in this many rebuilt states that hold is also tested with a real crash
 
 
 class CannotTest(Exception):
-    """Nothing can be said about the target: it does not start, or fails without any fault."""
+    """No verdict is possible: the target does not start, or fails without any fault."""
 
 
 class Rig:
@@ -52,7 +52,7 @@ class Rig:
             watch=self._watch,
         )
         self._numbers = itertools.count()
-        self._kept: set[tuple[str, int]] = set()  # of a fuzz: findings, and how many crashes they took
+        self._kept: set[tuple[str, int]] = set()  # in a fuzz: signature of the finding, number of crashes
 
     def close(self) -> None:
         self._supervisor.retire()
@@ -61,7 +61,7 @@ class Rig:
             self._watch.close()
 
     def workload(self, seed: int | None = None) -> Workload:
-        """Of this seed; else of the campaign's."""
+        """The workload of this seed, by default the campaign's."""
         seed = self._settings.seed if seed is None else seed
         agents, sized = self._settings.agents, self._scenario.workload_for
         content = sized(seed, agents) if agents and sized else self._scenario.workload(seed)
@@ -75,17 +75,17 @@ class Rig:
         return self._supervisor.record(self._new_directory(), workload)[1]
 
     def judge(self, schedule: Schedule, workload: Workload) -> Outcome:
-        """Run it for real, judge it, and keep what did not hold."""
+        """Runs the schedule for real and judges it; keeps the run if it does not hold."""
         return self.judge_run(*self.run(schedule, workload), workload)
 
     def judge_run(self, run: Run, directory: Path, workload: Workload) -> Outcome:
-        """The same of one that has been run; its directory is gone afterwards."""
+        """Judges a finished run, then removes its directory."""
         outcome = self._outcome(run, directory, workload)
         shutil.rmtree(directory)
         return outcome
 
     def judge_state(self, recording: Recording, state: CrashState, workload: Workload) -> Outcome:
-        """Recover from a rebuilt state and judge that; a few of those that hold are also crashed for real."""
+        """Recovers from a rebuilt state and judges it; a few states that hold also get a real crash."""
         directory = self._directory / f"stage-{os.getpid()}"
         run = self._supervisor.recover(recording, state, directory, workload)
         outcome = msgspec.structs.replace(self._outcome(run, directory, workload), rebuilt=True)
@@ -127,29 +127,29 @@ class Rig:
     def _keep(
         self, judgement: Judgement, schedule: Schedule, directory: Path, workload: Workload
     ) -> str | None:
-        """A fuzz may find the same for hours: of each kind, one with so many crashes is enough."""
+        """A fuzz may repeat a finding for hours: keep one run per finding and number of crashes."""
         where, label = self._settings.keep, ""
         if self._settings.fuzzes:
             kinds = {f.signature for f in judgement.findings} or {"doubt"}
             fresh = {(kind, len(schedule.faults)) for kind in kinds} - self._kept
             self._kept |= fresh
             where = where if fresh else None
-            label = f"seed-{workload.seed}_"  # a schedule names a run of one workload only
+            label = f"seed-{workload.seed}_"  # without it, schedules of different workloads would collide
         return keep(directory, Path(where), schedule, label) if where else None
 
 
 def keep(directory: Path, where: Path, schedule: Schedule, label: str = "") -> str:
-    """Save a run's directory under a name that says what was done to it."""
+    """Saves a run's directory under a name that describes its faults."""
     faults = "_".join(f"{fault.name}-{fault.point}" for fault in schedule.faults) or "no fault"
     words = label + faults
     place = where / "".join(c if c.isalnum() or c in "#.-_" else "-" for c in words)[:150]
-    aside = place.with_name(f"{place.name}.{os.getpid()}")  # another worker may keep one of that name
+    aside = place.with_name(f"{place.name}.{os.getpid()}")  # another worker may use the same name
     shutil.rmtree(aside, ignore_errors=True)
     shutil.copytree(directory, aside)
     shutil.rmtree(place, ignore_errors=True)
     try:
         aside.rename(place)
-    except OSError:  # it was there first: the same fault at the same point, one of them is enough
+    except OSError:  # another worker was faster: same fault, same point, one copy is enough
         shutil.rmtree(aside, ignore_errors=True)
     return str(place)
 

@@ -1,7 +1,7 @@
-"""Tiers: what is done to a target, as the columns of a table. Each is declared once, here or elsewhere.
+"""Tiers: the columns of a certificate, each a class of faults. Declared here or by other packages.
 
-A tier is found through the entry-point group `chaoskit.tiers`. A fault names the tier that a run with it
-belongs to; a tier says how a certificate covers it. Several tiers may share one plan: it is run once.
+Tiers are found through the entry-point group `chaoskit.tiers`. A fault names the tier that its runs belong
+to; a tier declares the plan by which a certificate covers it. Tiers that share a plan share its runs.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from chaoskit.model import Event, Invoke, Probe, Schedule, Subject
 from chaoskit.search.plan import Plan, RebuiltStates, Recoveries, SpreadFaults
 
 GROUP = "chaoskit.tiers"
-DISK_RUNS = 60  # real ones: a failing disk at so many places
+DISK_RUNS = 60  # real runs
 RECOVERY_RUNS = 60
 RACES = 3
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked of a certificate, as far as the plan of a tier depends on it."""
+    """The options of a certificate that the plan of a tier depends on."""
 
     seed: int = 0
-    states: int = MOST_STATES  # of a loss of power, per profile
-    hurried: bool = False  # time may run out
+    states: int = MOST_STATES  # power-loss states per profile
+    hurried: bool = False  # there is a time limit
 
 
 class Watched(msgspec.Struct, frozen=True, kw_only=True):
-    """A variant of the workload that does something to the target itself; one claim is judged."""
+    """A variant of the workload that disturbs the target without a crash; one claim is judged."""
 
     variant: str
     claim: str
@@ -45,16 +45,17 @@ class Tier(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     summary: str
     plan: Callable[[Scope], Plan] | None = None  # how a certificate covers it
-    watches: tuple[Watched, ...] = ()  # and what else belongs to it
-    # Which schedules belong to it whatever their faults say, given where the first change was asked for.
+    watches: tuple[Watched, ...] = ()  # runs without a crash that also belong to it
+    # Claims schedules for this tier, whatever the tier of their faults; the int is the position of the
+    # first requested change.
     takes: Callable[[Schedule, int], bool] | None = None
-    of_power: bool = False  # only a promise that speaks of power covers it
+    of_power: bool = False  # covered only by promises that mention power loss
     note: str = ""  # shown with each finding
-    default: bool = True  # part of a certificate unless others are asked for
+    default: bool = True  # examined if no tiers are requested
 
 
 def tiers() -> dict[str, Tier]:
-    """Every one there is, in the order of the columns."""
+    """All tiers, in the order of the columns."""
     return entry_points.declared(GROUP, Tier)
 
 
@@ -63,7 +64,7 @@ def default_tiers() -> tuple[str, ...]:
 
 
 def chosen(names: Sequence[str]) -> tuple[str, ...]:
-    """These, in the order of the columns; UnknownName for one that is not there."""
+    """These tiers, in the order of the columns. Raises UnknownName."""
     for name in names:
         if name not in tiers():
             raise entry_points.UnknownName(entry_points.unknown("tier", name, tiers()))
@@ -71,12 +72,12 @@ def chosen(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def is_of_power(name: str) -> bool:
-    """Whether only a promise that speaks of power covers this tier."""
+    """Whether this tier is covered only by promises that mention power loss."""
     return name in tiers() and tiers()[name].of_power
 
 
 def tier_of(events: Sequence[Event]) -> Callable[[Schedule], str]:
-    """How runs are assigned to tiers, given a run without faults."""
+    """A function that assigns schedules to tiers, given the events of a run without faults."""
     asked = [e.at for e in events if isinstance(e, Invoke) or (isinstance(e, Probe) and e.name == "asked")]
     begins = min(asked, default=0)
     takers: Mapping[str, Callable[[Schedule, int], bool]] = {
@@ -113,7 +114,7 @@ def _strikes_first_start(schedule: Schedule, begins: int) -> bool:
 TIERS = (
     Tier(
         name="process",
-        summary="SIGKILL after every operation on the files: every state, from one recording",
+        summary="SIGKILL after every file operation: all states, rebuilt from one recording",
         plan=_kills,
         watches=(
             Watched(
@@ -122,19 +123,19 @@ TIERS = (
             Watched(variant="fork", claim="fork", subject="agent", needs=("fork",)),
         ),
     ),
-    Tier(name="torn", summary="SIGKILL half-way through every write", plan=_kills),
+    Tier(name="torn", summary="SIGKILL halfway through every write", plan=_kills),
     Tier(
         name="power-ext4",
-        summary="what was not synced is lost, in the ways that ext4 allows; the most telling states first",
+        summary="power loss: unsynced data is lost in the ways that ext4 allows; most revealing states first",
         plan=_power("ext4"),
         of_power=True,
     ),
     Tier(
         name="power-posix",
-        summary="what was not synced is lost, in any way that POSIX allows; the most telling states first",
+        summary="power loss: unsynced data is lost in any way that POSIX allows; most revealing states first",
         plan=_power("posix"),
         of_power=True,
-        note="under posix alone this is a warning about file systems other than ext4",
+        note="found only under posix, this is a warning about file systems other than ext4",
     ),
     Tier(
         name="disk-full",
@@ -145,22 +146,22 @@ TIERS = (
         name="disk-error",
         summary="EIO, short writes and failed syncs spread over the run, once and from there on; real runs",
         plan=lambda _scope: SpreadFaults(fault="disk", tier="disk-error", runs=DISK_RUNS),
-        default=False,  # few stores say anything about a disk that lies
+        default=False,  # few stores document how they handle a failing disk
     ),
     Tier(
         name="first-start",
-        summary="those kills that strike before the first change is asked for",
+        summary="SIGKILL before the first change is requested",
         plan=_kills,
         takes=_strikes_first_start,
     ),
     Tier(
         name="recovery",
-        summary="a kill, then a second one at operations of the recovery from it; real runs",
+        summary="a second SIGKILL during recovery from the first; real runs",
         plan=lambda _scope: Recoveries(runs=RECOVERY_RUNS),
     ),
     Tier(
         name="zombie",
-        summary="a process is stopped after a save, another one takes over and saves, the first goes on",
+        summary="a process is paused after a save, another process takes over and saves, the first resumes",
         watches=(Watched(variant="zombie", claim="fenced", subject="store"),),
     ),
 )

@@ -1,7 +1,7 @@
-"""Work: what a plan asks for, item by item, and what comes back. Plain data that can leave this machine.
+"""Work: the items of a plan and their results, as plain data that could be sent to another machine.
 
-An executor (`execution`) takes items and gives back Done, in the order of the items. No more than WINDOW
-items are under way at once: a fuzz relies on it, see `fuzz`.
+An executor (`executors`) takes items and returns one Done for each, in the same order. No more than WINDOW
+items are in flight at once; `fuzz` relies on it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ WINDOW = 31
 
 
 class RunSchedule(msgspec.Struct, frozen=True, tag="run"):
-    """A schedule, carried out for real."""
+    """A schedule to execute for real."""
 
     schedule: Schedule
 
 
 class JudgeStates(msgspec.Struct, frozen=True, tag="states"):
-    """CHUNK crash states of a source, from number `chunk` * CHUNK on, of those that are this shard's."""
+    """CHUNK crash states of a source, from number `chunk` * CHUNK on, counted within this shard."""
 
     source: StateSource
     shard: tuple[int, int]
@@ -35,12 +35,12 @@ class JudgeStates(msgspec.Struct, frozen=True, tag="states"):
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True, tag="case"):
-    """A workload of its own, crashed several times: see `fuzz`."""
+    """A fresh workload, crashed several times: see `fuzz`."""
 
     number: int
     seed: int  # of its workload
     crashes: int  # in the last run of its chain
-    hits: Mapping[Place, int]  # how often each place was crashed, as far as this case may know
+    hits: Mapping[Place, int]  # crashes per place, from the rounds that this case may use
 
 
 WorkItem = RunSchedule | JudgeStates | Case
@@ -54,7 +54,7 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker must know to do any item of a campaign."""
+    """What a worker needs to execute any item of a campaign."""
 
     settings: Settings
     workload: Workload

@@ -15,7 +15,7 @@ SIGNS = {"holds": "green", "VIOLATED": "bold red", "hazard": "yellow", "unknown"
 
 def show(c: Certificate, terminal: Terminal, *, verbose: bool = False) -> None:
     measured = [tier for tier in c.tiers if c.coverage[tier].states]
-    # A long name breaks at its hyphen: eight tiers fit on 80 columns.
+    # Long names break at the hyphen, so that eight tiers fit in 80 columns.
     heads = [tier.replace("-", "-\n") for tier in measured]
     table = Table("claim", *heads, box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     for claim in c.measured():
@@ -33,7 +33,7 @@ def show(c: Certificate, terminal: Terminal, *, verbose: bool = False) -> None:
     for doubt in c.unknown:
         terminal.plain(f"unknown: {doubt}")
     if c.suite:
-        terminal.plain(f"- beside it, {c.suite['name']}: {c.suite['verdict']}")
+        terminal.plain(f"- the vendor's own suite, {c.suite['name']}: {c.suite['verdict']}")
     for line in pages.facts(c):
         terminal.plain(line)
     verdict, rest = c.verdict.value, c.headline().removeprefix(c.verdict.value)

@@ -1,7 +1,7 @@
-"""Findings as they are shown: each once, with all its tiers, and those of one crash together. Pure.
+"""Findings for display: each once, with all its tiers; findings of the same crash are grouped. Pure.
 
-One bug shows in several tiers and under several invariants. A reader wants it once: the finding that the
-scenario names first explains, and the others of the same crash are listed under it.
+One bug violates several invariants in several tiers, but should be shown once: the invariant that the
+scenario names first is shown in full, and the other findings of the same crash are listed below it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from chaoskit.repro import short_id
 from chaoskit.search.result import Witness
 from chaoskit.story import operations, tell, until_last_crash
 
-MOST = 10  # findings shown, unless all are asked for
+MOST = 10  # findings shown by default
 MOST_CHARACTERS = 400  # of a message
-OPERATIONS = 30  # of a fuzz that are shown; the JSON has them all
+OPERATIONS = 30  # of a fuzz; the JSON has all of them
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +28,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     times: int
     message: str
     token: str
-    crash: str  # what was done, and where
+    crash: str  # the fault and its point
     story: tuple[str, ...] = ()
     hint: tuple[str, ...] = ()
     label: str = ""  # of a certificate: promise broken, or hazard
@@ -38,7 +38,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
     entry: Entry  # of the first tier
-    tiers: dict[str, int]  # in which it was found, and in how many runs
+    tiers: dict[str, int]  # tier -> number of runs that found it
     related: tuple[Entry, ...] = ()  # other findings of the same crash
 
 
@@ -99,7 +99,7 @@ def _shown(findings: Sequence[Sequence[Entry]]) -> Shown:
 
 
 def lines(shown: Shown) -> list[str]:
-    """Everything below its title."""
+    """All lines below the title."""
     entry = shown.entry
     found = [f"  {middle(entry.message)}"]
     if entry.promise:
@@ -118,7 +118,7 @@ def where(shown: Shown) -> str:
 
 
 def middle(text: str, most: int = MOST_CHARACTERS) -> str:
-    """Cut in the middle, with its length, so that both ends can be read."""
+    """Shortened in the middle, so that both ends can be read."""
     if len(text) <= most:
         return text
     half = most // 2

@@ -1,4 +1,4 @@
-"""The formats of a certificate: each declared once, with the option of the command line that writes it."""
+"""The formats of a certificate, each declared once with its command-line option."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ class Format(msgspec.Struct, frozen=True):
 
 
 FORMATS = (
-    Format("markdown", "As Markdown.", lambda made, _path: pages.markdown(made)),
-    Format("html", "As one self-contained page.", lambda made, _path: pages.html(made)),
+    Format("markdown", "Write the certificate as Markdown.", lambda made, _path: pages.markdown(made)),
+    Format("html", "Write the certificate as a self-contained page.", lambda made, _path: pages.html(made)),
     Format(
         "badge",
-        "A badge: FILE.svg, else the JSON that shields.io reads from an address.",
+        "Write a badge: SVG if FILE ends in .svg, else JSON for a shields.io endpoint.",
         lambda made, path: pages.badge_svg(made) if path.suffix == ".svg" else pages.badge_json(made),
     ),
-    Format("junit", "A test case per claim and tier.", lambda made, _path: pages.junit(made)),
+    Format(
+        "junit", "Write JUnit XML, a test case per claim and tier.", lambda made, _path: pages.junit(made)
+    ),
 )

@@ -1,4 +1,4 @@
-"""Certificates for people: Markdown, one self-contained HTML page, a badge, JUnit. Pure: data -> text."""
+"""Certificates as Markdown, as a self-contained HTML page, as a badge, as JUnit XML. Pure: data -> text."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def markdown(certificate: Certificate) -> str:
             ["covered", *c.tiers],
             [
                 ["crashes", *(_covered(c.coverage[tier]) for tier in c.tiers)],
-                ["confirmed for real", *(str(c.coverage[tier].confirmed) for tier in c.tiers)],
+                ["confirmed by real crashes", *(str(c.coverage[tier].confirmed) for tier in c.tiers)],
             ],
         ),
     ]
@@ -57,7 +57,7 @@ def facts(c: Certificate) -> list[str]:
     return [
         f"- versions: {versions}",
         f"- settings in force: {settings}",
-        (f"- writes: {_some(c.files)}; {c.operations / max(1, c.saves):.1f} operations on the disk per save"),
+        (f"- writes: {_some(c.files)}; {c.operations / max(1, c.saves):.1f} disk operations per save"),
         f"- style: {c.style}; one acknowledgement covers {c.unit}",
         f"- seed {c.seed}, {c.saves} saves, {c.date}, chaoskit {c.chaoskit}, {c.seconds:.0f} s",
     ]
@@ -73,14 +73,14 @@ def _bold(sign: str) -> str:
 
 
 def _covered(part: Coverage) -> str:
-    return f"{part.states}, all there are" if part.complete else str(part.states)
+    return f"{part.states}, exhaustive" if part.complete else str(part.states)
 
 
 def _finding(f: CertifiedFinding) -> list[str]:
     promise = (
-        f"It is promised: {f.promise} ({f.where})."
+        f"Promised: {f.promise} ({f.where})."
         if f.promise
-        else ("The library does not promise otherwise: this is a hazard to know, not a broken promise.")
+        else ("The library does not promise otherwise: this is a hazard, not a broken promise.")
     )
     lines = [
         "",
@@ -165,7 +165,7 @@ def _verdict(word: str) -> str:
 
 
 def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Cells are HTML already."""
+    """Cells are already HTML."""
     title = "".join(f"<th>{escape(word)}</th>" for word in head)
     lines = ("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table><tr>{title}</tr>{''.join(lines)}</table>"
@@ -182,7 +182,7 @@ def _page(title: str, body: Sequence[str]) -> str:
 
 
 def badge_json(certificate: Certificate) -> str:
-    """What shields.io calls an endpoint."""
+    """JSON for a shields.io endpoint."""
     colour = {"HOLDS": "brightgreen", "VIOLATED": "red"}.get(certificate.verdict.value, "lightgrey")
     return (
         json.dumps(
@@ -217,8 +217,8 @@ def _badge_words(certificate: Certificate) -> str:
 
 
 def junit(certificate: Certificate) -> str:
-    """One test case per cell, by the rule of the certificate: what breaks a promise has failed, what is
-    unknown is an error, what was not measured is skipped; a hazard passes, and says what it is."""
+    """One test case per cell, by the rule of the certificate: a broken promise fails, an unknown cell is an
+    error, a cell that was not measured is skipped; a hazard passes, with its details as output."""
     c = certificate
     cells = [(claim, tier, c.sign(claim, tier)) for claim in c.claims for tier in c.tiers]
     wrong = sum(sign == "VIOLATED" for *_, sign in cells)
@@ -278,8 +278,8 @@ def _legend() -> list[str]:
     return [
         (
             "Each cell is the worst verdict of all claims in that tier; `-` was not measured. A *promise*"
-            " is what the library's documentation says; a *hazard* is what it does not promise, and a user"
-            " should know. Each row has its certificate beside this page."
+            " is stated in the library's documentation; a *hazard* is a violation of something that the"
+            " library does not promise. The certificate of each row is in this directory."
         )
     ]
 

@@ -1,4 +1,4 @@
-"""Results as data for other programs: the JSON of the command line, schema 1. Fields are only added."""
+"""Results as JSON for other programs, schema 1. Fields may be added, never changed or removed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RESULT_FILE = "result.json"
 
 
 def as_json(results: Sequence[Result]) -> dict[str, Any]:
-    """One object: the result itself, or for several scenarios a sum with the parts in `scenarios`."""
+    """One object: the result itself, or for several scenarios their sum, with the parts in `scenarios`."""
     parts = [_one(result) for result in results]
     if len(parts) == 1:
         return parts[0]
@@ -81,7 +81,7 @@ def _finding(witness: Witness) -> dict[str, Any]:
 
 
 def save(result: Result, directory: Path) -> None:
-    """What `chaoskit report` renders again."""
+    """Saves the result for `chaoskit report`."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / RESULT_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(result)))
 

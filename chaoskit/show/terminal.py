@@ -1,6 +1,6 @@
-"""Results for people: progress while it runs, a table, findings with their story, the line to paste.
+"""Results on the terminal: progress, a table, findings with their story, the command that reproduces them.
 
-Colours and the moving bar appear on a terminal only; elsewhere the same words come as plain lines.
+Colours and the progress bar appear only on a terminal; otherwise the same text is printed as plain lines.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ STYLE = {
     Verdict.VIOLATED: "bold red",
     Verdict.NOT_MEASURED: "dim",
 }
-PLAIN_INTERVAL = 10.0  # seconds between progress lines when nobody watches a bar
-WIDTH = 80  # where nobody says how wide the terminal is
+PLAIN_INTERVAL = 10.0  # seconds between progress lines without a progress bar
+WIDTH = 80  # if the width of the terminal is unknown
 
 
 class Terminal:
     def __init__(self, *, to_stderr: bool = False) -> None:
-        """`to_stderr`: when the result itself goes to standard output as JSON."""
+        """`to_stderr`: leave standard output to the JSON result."""
         self._out = sys.stderr if to_stderr else sys.stdout
         interactive = self._out.isatty()
         self.console = Console(
@@ -42,11 +42,11 @@ class Terminal:
         )
 
     def plain(self, text: str) -> None:
-        """A line as it is: no markup, no wrapping."""
+        """Prints a line without markup or wrapping."""
         self.console.print(text, soft_wrap=True, markup=False)
 
     def header(self, settings: Settings) -> None:
-        """The seed and every option in force, before anything else."""
+        """Prints the seed and all options in force, before anything else."""
         self.console.print(Text(f"chaoskit run {settings.command_line()}", "bold"), soft_wrap=True)
 
     @contextmanager
@@ -90,7 +90,7 @@ class Terminal:
             self.console.print(line)
 
     def findings(self, entries: Iterable[Entry], *, verbose: bool) -> None:
-        """The worst first; a few of many, unless all are asked for."""
+        """Prints broken promises first; at most MOST findings unless `verbose`."""
         every = grouped(entries)
         shown = every if verbose else every[:MOST]
         for each in shown:
@@ -109,7 +109,7 @@ class Terminal:
             self.plain(f"\n... and {more} more findings: -v shows all, --json has them in full")
 
     def reproduce(self, results: Sequence[Result]) -> None:
-        """Last of all, alone on its line, whole, and the same on a terminal and in a file."""
+        """Prints the reproduce line last, unwrapped, identical on a terminal and in a file."""
         token = next((w.token for result in results for w in result.witnesses), None)
         if token:
             self.plain(f"reproduce: chaoskit replay {token}")
@@ -132,7 +132,7 @@ def _table(result: Result) -> Table:
 
 
 def _points(result: Result) -> Iterator[Text]:
-    """What does not hold, point by point; all that holds is one line."""
+    """The points that do not hold, one per line; if all hold, one line."""
     table = result.found.table
     faults = sorted({fault for row in table.values() for fault in row}, reverse=True)
     bad = {
@@ -154,7 +154,7 @@ def _points(result: Result) -> Iterator[Text]:
 
 
 def _claims(result: Result) -> Iterator[Text]:
-    """Each claim that does not hold, tier by tier; all that hold are one line."""
+    """Each claim that does not hold, tier by tier; the claims that hold share one line."""
     holding = []
     for name, verdicts in result.claims.items():
         worst = Verdict.merge(verdicts.values())
@@ -184,8 +184,8 @@ def _summary(result: Result) -> Iterator[Text]:
     counts = f"{runs} at {len(found.points)} points, {fired}, {result.seconds:.1f} s ({speed:.0f} runs/s)"
     yield Text.assemble("\nverdict: ", (result.verdict.value, STYLE[result.verdict]), f"   {counts}")
     if result.settings.fuzzes:
-        # The places of a fuzz are not points of one workload, so that their number says something new.
-        yield Text(f"  {len(found.places)} kinds of places were crashed")
+        # A fuzz has many workloads, so its places differ from the points counted above.
+        yield Text(f"  {len(found.places)} distinct places crashed")
     if found.states:
         yield Text(
             f"  {found.states} states rebuilt from a recording, {found.confirmed} confirmed by real crashes"

@@ -92,7 +92,7 @@ def test_no_sync_fixes_rewriting_in_place():
     half = rebuild(disk.trace(), disk.at, "ext4", Recipe("torn", (0,), 4096, "old"))
     hint = explain(disk.trace(), half)
     assert hint.missing == ()
-    assert "write aside, then rename" in str(hint)
+    assert "write to a temporary file, then rename it" in str(hint)
 
 
 def test_a_kill_loses_nothing_and_the_hint_says_so():
