@@ -11,6 +11,7 @@ import ast
 import importlib.util
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,12 @@ from typing import Any
 import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 
+from chaoskit.inside.protocol import ADAPTER_METHODS
 from chaoskit.model import Subject
 
 CALLERS = ("one", "threads", "tasks")  # where an application calls save from
 STYLES = ("snapshot", "history", "append", "workflow")
+PROMISES = "promises"
 _BLOCK = re.compile(r"(?m)^# /// script$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
 
 
@@ -78,12 +81,17 @@ def read(name: str, reference: str) -> Adapter:
         there = ", ".join(classes) or "none"
         raise BadAdapter(f"expected a class {class_name} in {path}, found: {there}")
     found = classes[class_name]
-    lineage = _lineage(found, classes)
+    lineage = _lineage(class_name, classes)
     methods = {m for node in lineage for m in _methods(node)}
-    shared = _constants(tree, {})
-    facts = {key: value for node in reversed(lineage) for key, value in _constants(node, shared).items()}
+    _check_promises_are_plain(tree, f"{path}:{class_name}")
+    names = Counter(name for name, _ in _assignments(tree))
+    constants = _constants(tree, {}, str(path)).items()
+    shared = {name: value for name, value in constants if names[name] == 1}  # else it depends on the moment
+    facts: dict[str, Any] = {}
+    for node in reversed(lineage):
+        facts |= _constants(node, shared, f"{path}:{class_name}")
     _check(class_name, path, methods, facts)
-    declared = facts.pop("promises", None)
+    declared = facts.pop(PROMISES, None)
     promises = (
         None
         if declared is None
@@ -135,15 +143,30 @@ def _place(reference: str) -> tuple[Path, str]:
     return Path(spec.origin), class_name
 
 
-def _lineage(found: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> list[ast.ClassDef]:
-    """The class and its base classes from the same file, itself first."""
-    bases = [base.id for base in found.bases if isinstance(base, ast.Name) and base.id in classes]
-    return [found, *(node for base in bases for node in _lineage(classes[base], classes))]
+def _lineage(name: str, classes: dict[str, ast.ClassDef]) -> list[ast.ClassDef]:
+    """The class and its base classes from the same file, in Python's method resolution order."""
+    stubs: dict[str, type] = {}
+
+    def stub(name: str) -> type:
+        if name not in stubs:
+            bases = [base.id for base in classes[name].bases if isinstance(base, ast.Name)]
+            stubs[name] = type(name, tuple(stub(base) for base in bases if base in classes), {})
+        return stubs[name]
+
+    try:
+        return [classes[each.__name__] for each in stub(name).__mro__ if each is not object]
+    except (TypeError, RecursionError):
+        raise BadAdapter(
+            f"the base classes of {name} cannot be ordered: Python would refuse it, too"
+        ) from None
 
 
-def _methods(node: ast.ClassDef) -> list[str]:
-    kinds = ast.FunctionDef | ast.AsyncFunctionDef
-    return [each.name for each in node.body if isinstance(each, kinds) and each.name[0] != "_"]
+def _methods(node: ast.ClassDef) -> Iterator[str]:
+    """Methods that are defined in the class, or assigned: `delete = Base.delete`."""
+    for each in node.body:
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each.name[0] != "_":
+            yield each.name
+    yield from (name for name, _ in _assignments(node) if name in ADAPTER_METHODS)
 
 
 class _Known(ast.NodeTransformer):
@@ -156,26 +179,45 @@ class _Known(ast.NodeTransformer):
         return ast.Constant(self._known[node.id]) if node.id in self._known else node
 
 
-def _constants(node: ast.ClassDef | ast.Module, known: dict[str, Any]) -> dict[str, Any]:
-    found = {}
+def _constants(node: ast.ClassDef | ast.Module, shared: dict[str, Any], place: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     for name, value in _assignments(node):
         try:
-            found[name] = ast.literal_eval(_Known(known).visit(value))
+            found[name] = ast.literal_eval(_Known({**shared, **found}).visit(value))
         except ValueError:
-            if name == "promises":  # ignoring it would mean that the adapter declares no promises
-                raise BadAdapter(
-                    "promises: expected a plain dictionary of strings or of constants from the same file"
-                ) from None
+            if name == PROMISES:  # ignoring it would mean that the adapter declares no promises
+                raise _unreadable(place, value) from None
     return found
 
 
 def _assignments(node: ast.ClassDef | ast.Module) -> Iterator[tuple[str, ast.expr]]:
-    """Plain and annotated assignments to a single name."""
+    """Plain and annotated assignments to names."""
     for each in node.body:
-        if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name):
-            yield each.targets[0].id, each.value
+        if isinstance(each, ast.Assign):
+            yield from ((target.id, each.value) for target in each.targets if isinstance(target, ast.Name))
         elif isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name) and each.value:
             yield each.target.id, each.value
+
+
+def _check_promises_are_plain(tree: ast.Module, place: str) -> None:
+    """Promises that are computed, changed later or set elsewhere would be read wrongly: refuse them."""
+    plain: set[ast.AST] = set()
+    bodies = [tree.body, *(each.body for each in tree.body if isinstance(each, ast.ClassDef))]
+    for each in (statement for body in bodies for statement in body):
+        annotated = [each.target] if isinstance(each, ast.AnnAssign) else []
+        targets = each.targets if isinstance(each, ast.Assign) else annotated
+        plain |= {target for target in targets if isinstance(target, ast.Name)}
+    for node in ast.walk(tree):
+        names = [getattr(node, attribute, None) for attribute in ("id", "attr", "name")]
+        if PROMISES in names and node not in plain:
+            raise _unreadable(place, node)
+
+
+def _unreadable(place: str, node: ast.AST) -> BadAdapter:
+    return BadAdapter(
+        f"promises of {place}, line {getattr(node, 'lineno', '?')}: expected one plain dictionary in the"
+        " class body, of strings or constants from the same file: chaoskit reads it without running the file"
+    )
 
 
 def _check(class_name: str, path: Path, methods: set[str], facts: dict[str, Any]) -> None:
@@ -188,11 +230,24 @@ def _check(class_name: str, path: Path, methods: set[str], facts: dict[str, Any]
     callers = facts.get("callers")
     if callers is not None and callers not in CALLERS:
         raise BadAdapter(f"callers of {class_name}: expected {', '.join(CALLERS)}, got {callers!r}")
-    most = facts.get("items_per_call")
-    if most is not None and (not isinstance(most, int) or most < 1):
-        raise BadAdapter(f"items_per_call of {class_name}: expected an integer of at least 1, got {most!r}")
-    for claim, words in facts.get("promises", {}).items():
-        texts = isinstance(words, tuple) and all(isinstance(word, str) for word in words)
+    for option in ("items_per_call", "saves", "largest"):
+        if option in facts and (type(facts[option]) is not int or facts[option] < 1):
+            raise BadAdapter(
+                f"{option} of {class_name}: expected an integer of at least 1, got {facts[option]!r}"
+            )
+    deadline = facts.get("deadline", 1)
+    if type(deadline) not in (int, float) or not 0 < deadline < float("inf"):
+        raise BadAdapter(f"deadline of {class_name}: expected a number of seconds, got {deadline!r}")
+    _check_promises(class_name, facts.get(PROMISES, {}))
+
+
+def _check_promises(class_name: str, promises: Any) -> None:
+    if not isinstance(promises, dict):
+        raise BadAdapter(
+            f"promises of {class_name}: expected a dictionary {{claim: (text, where)}}, got {promises!r}"
+        )
+    for claim, words in promises.items():
+        texts = isinstance(words, tuple) and all(isinstance(word, str) and word.strip() for word in words)
         if not texts or len(words) not in (2, 3) or words[2:] not in ((), ("power",)):
             raise BadAdapter(
                 f"promise {claim!r} of {class_name}: expected (text, where) or"

@@ -72,17 +72,28 @@ class ChaosCertificate:
         """Every requested claim was measured and holds in every tier; without any, the verdict is HOLDS."""
         __tracebackhide__ = True
         c = self.certificate
-        found = [f for f in c.findings if f.claim in self._claims] if self._claims else c.broken
-        missing = [name for name in self._claims if name not in c.measured()]
-        lines = [f"{f.claim}/{f.kind} [{f.tier}]: {f.message}" for f in found]
-        lines += [f"unknown: {reason}" for reason in c.unknown]
-        lines += [f"{name} was not measured" for name in missing]
-        if not self._claims and self.verdict != "HOLDS":
-            lines.append(c.headline())
-        if found:
-            lines.append(f"reproduce: chaoskit replay {found[0].repro}")
+        lines = self._trouble_with_claims() if self._claims else self._trouble_with_promises()
         if lines:
-            pytest.fail("\n".join([f"expected {c.target} to hold", *lines]), pytrace=False)
+            found = [f for f in c.findings if f.claim in self._claims] if self._claims else c.broken
+            repro = [f"reproduce: chaoskit replay {found[0].repro}"] if found else []
+            pytest.fail("\n".join([f"expected {c.target} to hold", *lines, *repro]), pytrace=False)
+
+    def _trouble_with_promises(self) -> list[str]:
+        c = self.certificate
+        if self.verdict == "HOLDS":
+            return []
+        lines = [f"{f.claim}/{f.kind} [{f.tier}]: {f.message}" for f in c.broken]
+        return [*lines, *(f"unknown: {reason}" for reason in c.reasons()), c.headline()]
+
+    def _trouble_with_claims(self) -> list[str]:
+        c = self.certificate
+        lines = [f"{f.claim}/{f.kind} [{f.tier}]: {f.message}" for f in c.findings if f.claim in self._claims]
+        for claim in self._claims:
+            signs = {tier: c.sign(claim, tier) for tier in c.columns}
+            lines += [f"unknown: {claim} [{tier}]" for tier, sign in signs.items() if sign == "unknown"]
+            if set(signs.values()) <= {"-"}:
+                lines.append(f"{claim} was not measured")
+        return [*lines, *(f"unknown: {reason}" for reason in c.unknown)]
 
 
 class ChaosResult:

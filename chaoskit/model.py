@@ -217,6 +217,7 @@ class Crashed(msgspec.Struct, frozen=True, tag="crashed"):
     life: int
     at: int
     fault: Fault
+    passed: tuple[str, ...] = ()  # the last points before it, for the story; empty where none are known
 
 
 class Struck(msgspec.Struct, frozen=True, tag="struck"):

@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from chaoskit import entry_points
-from chaoskit.adapter import Adapter, read as read_adapter, requirements
+from chaoskit.adapter import Adapter, BadAdapter, read as read_adapter, requirements
 from chaoskit.entry_points import UnknownName, unknown
 from chaoskit.model import Claim, Invariant, Mutant, Scenario, Subject
 from chaoskit.settings import Settings
@@ -87,6 +87,10 @@ def adapter(name: str) -> Adapter:
     if name not in known and ":" not in name:
         raise UnknownName(unknown("target", name, known))
     found = read_adapter(name, known.get(name, name))
+    for claim in found.promises or ():
+        if claim not in claims(found.subject):
+            what = f"claim about {found.subject}s"
+            raise BadAdapter(f"promises of {found.reference}: {unknown(what, claim, claims(found.subject))}")
     wanted = requirements(found.requires, instead.split(",") if instead else ())
     return msgspec.structs.replace(found, requires=wanted)
 

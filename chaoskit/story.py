@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from chaoskit.model import Ack, Born, Crashed, Effect, Ended, Event, Fail, Invoke, Ok, Struck, select
+from chaoskit.model import Ack, Born, Crashed, Effect, Ended, Event, Fail, Info, Invoke, Ok, Struck, select
 
 WIDTH = 74  # an indented line fits in 80 columns
 AROUND = 4  # effects shown on either side of a crash
@@ -50,15 +50,32 @@ def _life(events: list[Event]) -> Iterator[str]:
     crashes = list(select(events, Crashed))
     yield from _acknowledged(list(select(events, Ack)))
     yield from _effects([e for e in select(events, Effect) if e.action != "ask"], crashed=bool(crashes))
+    yield from _unfinished(events)
     for crash in crashes:
-        what = "firing" if crash.fault.point.op is None else "operation"
-        yield f"dies: {crash.fault} ({what} {crash.at} of this life)"
+        yield from _crash(crash)
     for struck in select(events, Struck):
         yield f"suffers: {struck.fault}"
     for end in select(events, Ended):
         if end.how != "crashed":
             reason = end.detail.strip().splitlines()[-1:]
             yield _short(": ".join([f"ends: {end.how}", *reason]))
+
+
+def _unfinished(events: list[Event]) -> Iterator[str]:
+    """Operations that failed or that the crash interrupted."""
+    asked = {event.op: event for event in select(events, Invoke)}
+    for event in events:
+        if isinstance(event, Info | Fail) and event.op in asked:
+            how = "interrupted" if isinstance(event, Info) else f"failed: {event.error}"
+            request = asked[event.op]
+            yield _short(f"{request.name} {_facts(request.args)}: {how}")
+
+
+def _crash(crash: Crashed) -> Iterator[str]:
+    if crash.passed:
+        yield _short(f"has just passed: {', '.join(crash.passed)}")
+    what = "firing" if crash.fault.point.op is None else "operation"
+    yield f"dies: {crash.fault} ({what} {crash.at} of this life)"
 
 
 def _acknowledged(acks: list[Ack]) -> Iterator[str]:
@@ -73,12 +90,12 @@ def _effects(effects: list[Effect], *, crashed: bool) -> Iterator[str]:
     shown = effects[-AROUND:] if crashed else effects[:AROUND]
     left_out = len(effects) - len(shown)
     if crashed and left_out:
-        yield f"... {left_out} effects before these"
+        yield f"... {left_out} more before"
     for effect in shown:
         done = "done" if effect.applied else "recognised by its key, not done again"
         yield _short(f"{effect.service}.{effect.action} {_facts(effect.args)}: {done}")
     if not crashed and left_out:
-        yield f"... {left_out} effects after these"
+        yield f"... {left_out} more after"
 
 
 def _facts(data: dict[str, Any]) -> str:

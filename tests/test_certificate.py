@@ -206,7 +206,7 @@ def test_the_html_page_is_one_file_and_escapes_its_content():
 def test_junit_has_a_case_per_cell():
     claims = {"durable": {"process": VIOLATED}, "atomic": {"process": HOLDS}, "prefix": {}}
     suite = ET.fromstring(pages.junit(made(claims, (finding(),))))  # noqa: S314 - our own text
-    assert (suite.get("tests"), suite.get("failures")) == ("3", "1")
+    assert (suite.get("tests"), suite.get("failures")) == ("4", "1")  # the last case is the verdict
     assert "chaoskit replay ck1-abc" in suite.find(".//failure").text
     assert suite.find(".//skipped") is not None
 

@@ -146,7 +146,7 @@ def test_output_and_history_are_kept_with_the_run(rig):
 
 def test_a_wrong_phase_is_refused_rather_than_ignored(rig):
     end = list(crash(rig("MISSPELT")).history.of(Ended))[-1]
-    assert "'before' or 'after', not 'befor'" in end.detail
+    assert "'before' or 'after', got 'befor'" in end.detail
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ promises at all is held to the basic claims.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -65,6 +65,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     claims: dict[str, dict[str, Verdict]]
     coverage: dict[str, Coverage]
     promises: dict[str, Promise]
+    declares_promises: bool = True  # else `promises` are the basic claims
     properties: dict[str, tuple[str, ...]]
     findings: tuple[CertifiedFinding, ...] = ()
     unknown: tuple[str, ...] = ()
@@ -78,13 +79,19 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         return [*known, *(tier for tier in self.coverage if tier not in known)]
 
     @property
+    def columns(self) -> list[str]:
+        """The tiers, and `undisturbed` if a run without faults already violated something."""
+        without_fault = any(UNDISTURBED in tiers for tiers in self.claims.values())
+        return [*self.tiers, *([UNDISTURBED] if without_fault else [])]
+
+    @property
     def broken(self) -> list[CertifiedFinding]:
         """Findings that break a promise."""
-        return [finding for finding in self.findings if finding.promise]
+        return [finding for finding in self.findings if finding.promise is not None]
 
     @property
     def hazards(self) -> list[CertifiedFinding]:
-        return [finding for finding in self.findings if not finding.promise]
+        return [finding for finding in self.findings if finding.promise is None]
 
     def cell(self, claim: str, tier: str) -> Verdict:
         return self.claims.get(claim, {}).get(tier, Verdict.NOT_MEASURED)
@@ -99,7 +106,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
 
     def _breaks_a_promise(self, claim: str, tier: str) -> bool:
         found = [f for f in self.findings if (f.claim, f.tier) == (claim, tier)]
-        return any(f.promise for f in found) if found else covers(self.promises.get(claim), tier)
+        return any(f.promise is not None for f in found) if found else covers(self.promises.get(claim), tier)
 
     def measured(self) -> dict[str, dict[str, Verdict]]:
         """The claims that at least one tier measured."""
@@ -116,19 +123,52 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
 
     def _signs(self) -> Iterator[Sign]:
         for claim in self.claims:
-            for tier in (*self.tiers, UNDISTURBED):
+            for tier in self.columns:
                 yield self.sign(claim, tier)
 
     def decide(self) -> Verdict:
-        """The verdict, by the one rule; UNKNOWN if nothing was measured or there are doubts."""
+        """The verdict, by the one rule; UNKNOWN if HOLDS was not earned."""
         if self.fails():
             return Verdict.VIOLATED
-        nothing_ran = not any(part.states for part in self.coverage.values())
-        # A target that promises nothing breaks no promise, but must not pass if it has hazards.
-        says_nothing = not self.promises and self.fails("hazard")
-        if self.unknown or nothing_ran or says_nothing or not self.measured():
-            return Verdict.UNKNOWN
-        return Verdict.UNKNOWN if "unknown" in self._signs() else Verdict.HOLDS
+        return Verdict.UNKNOWN if self.reasons() else Verdict.HOLDS
+
+    def reasons(self) -> list[str]:
+        """Why HOLDS was not earned, each with a remedy if there is one."""
+        found = list(self.unknown)
+        if not any(part.states for part in self.coverage.values()) or not self.measured():
+            return [*found, "no crash was judged in the requested tiers"]
+        if not self.promises and self.fails("hazard"):
+            found.append("it promises nothing, and there are hazards: --fail-on hazard decides by these")
+        tested = self._tested_promises()
+        if self.promises and not tested:
+            found.append(f"no requested tier tests what it promises: {', '.join(sorted(self.promises))}")
+        if self.declares_promises:
+            found += [
+                f"{claim} is promised and was not measured: no crash put it to the test, or the adapter has"
+                " no method that shows it (docs/adapters.md)"
+                for claim in sorted(tested - self._measured_promises())
+            ]
+        if not self.unknown and "unknown" in self._signs():
+            found.append("a cell stayed unknown")
+        return found
+
+    def _tested_promises(self) -> set[str]:
+        """The promises that a requested tier can put to the test."""
+        return {
+            claim
+            for claim, promise in self.promises.items()
+            if any(covers(promise, tier) and tests(tier, claim) for tier in self.tiers)
+        }
+
+    def _measured_promises(self) -> set[str]:
+        return {
+            claim
+            for claim, promise in self.promises.items()
+            if any(
+                covers(promise, tier) and self.cell(claim, tier) is not Verdict.NOT_MEASURED
+                for tier in self.columns
+            )
+        }
 
     def headline(self) -> str:
         """One line for a table or the end of the output; it begins with the verdict."""
@@ -139,24 +179,41 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         return "; ".join(parts)
 
     def _about_promises(self) -> str:
-        count = len(self.promises)
-        promises = f"{count} promise{'s' * (count != 1)}"
+        measured = self._measured_promises()
+        missing = sorted(self.promises.keys() - measured) if self.declares_promises else []
+        note = f" ({', '.join(missing)} not measured)" if missing else ""
         if self.verdict is Verdict.VIOLATED:
             names = _names(self.broken)
-            return f"VIOLATED: breaks {', '.join(names)} ({len(names)} of its {promises})"
-        unmeasured = sorted(self.promises.keys() - self.measured().keys())
-        missing = f" ({', '.join(unmeasured)} not measured)" if unmeasured else ""
-        if self.verdict is Verdict.HOLDS:
-            if not count:
-                return "HOLDS: promises nothing, and no measured claim is violated"
-            return f"HOLDS its {promises}{missing}"
-        reason = "it promises nothing" if not count else "see the reasons"
-        return f"UNKNOWN: {reason}{missing}"
+            return f"VIOLATED: breaks {', '.join(names)} ({len(names)} of {self._promised(measured)}){note}"
+        if self.verdict is Verdict.UNKNOWN:
+            return f"UNKNOWN: {'it promises nothing' if not self.promises else 'see the reasons'}{note}"
+        if not self.promises:
+            return "HOLDS: promises nothing, and no measured claim is violated"
+        held = f"{len(measured)} of {self._promised(self.promises)}{note}"
+        return f"HOLDS {held}" if missing else f"HOLDS {self._promised(measured)}"
+
+    def _promised(self, claims: Collection[str]) -> str:
+        """`its 2 promises`, or `5 basic claims` of an adapter that declares none."""
+        count = len(claims)
+        if self.declares_promises:
+            return f"its {count} promise{'s' * (count != 1)}"
+        return f"{count} basic claim{'s' * (count != 1)}"
 
 
 def covers(promise: Promise | None, tier: str) -> bool:
     """A promise about crashes, restarts or failures does not cover power loss."""
     return promise is not None and (promise.power or not is_of_power(tier))
+
+
+def tests(tier: str, claim: str) -> bool:
+    """Whether runs of this tier can put the claim to the test; a tier of another release may."""
+    every = known_tiers()
+    if tier not in every:
+        return True
+    watched = {each.claim for known in every.values() for each in known.watches}
+    if claim in watched:
+        return any(each.claim == claim for each in every[tier].watches)
+    return every[tier].plan is not None
 
 
 def promises_of(adapter: Adapter) -> dict[str, Promise]:
@@ -182,7 +239,15 @@ def _names(findings: list[CertifiedFinding]) -> list[str]:
 
 
 def encode(certificate: Certificate) -> str:
-    return msgspec.json.format(msgspec.json.encode(certificate)).decode() + "\n"
+    """With what follows from the rest, for readers that do not know the rule: headline, reasons, cells."""
+    c = certificate
+    derived = {
+        "headline": c.headline(),
+        "reasons": c.reasons() if c.verdict is Verdict.UNKNOWN else [],
+        "cells": {claim: {tier: c.sign(claim, tier) for tier in c.columns} for claim in c.claims},
+    }
+    whole = {**msgspec.to_builtins(c), **derived}
+    return msgspec.json.format(msgspec.json.encode(whole)).decode() + "\n"
 
 
 def load(path: Path) -> Certificate:
@@ -221,7 +286,7 @@ class Change(msgspec.Struct, frozen=True):
 def compare(before: Certificate, after: Certificate) -> Iterator[Change]:
     claims = dict.fromkeys([*before.claims, *after.claims])
     for claim in claims:
-        for tier in dict.fromkeys([*before.tiers, *after.tiers]):
+        for tier in dict.fromkeys([*before.columns, *after.columns]):
             old, new = before.sign(claim, tier), after.sign(claim, tier)
             if old != new:
                 yield Change(claim, tier, old, new)

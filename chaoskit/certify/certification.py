@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from chaoskit import __version__, registry
-from chaoskit.adapter import Adapter, Promise
+from chaoskit.adapter import Adapter, BadAdapter, Promise
 from chaoskit.certify import suite
 from chaoskit.certify.certificate import (
     UNDISTURBED,
@@ -30,8 +30,9 @@ from chaoskit.model import Event, Fail, Invoke, Probe, Verdict, last, select
 from chaoskit.recording import Recording, labels
 from chaoskit.run import environment
 from chaoskit.search.budget import Budget
-from chaoskit.search.campaign import Progress, Search, prepared, unprepared
+from chaoskit.search.campaign import Search, prepared, unprepared
 from chaoskit.search.plan import Plan, Sweep, Watch
+from chaoskit.search.progress import Progress, SoFar, silent
 from chaoskit.search.result import Coverage, Witness
 from chaoskit.search.rig import CannotTest
 from chaoskit.search.tiers import Scope, Tier, Watched, chosen, default_tiers, tier_of, tiers
@@ -47,7 +48,7 @@ def settings_for(target: str, **options: Any) -> Settings:
 def certify(
     settings: Settings,
     wanted: Sequence[str] = (),
-    progress: Progress = lambda _so_far: None,
+    progress: Progress = silent,
     say: environment.Say = lambda _text: None,
 ) -> Certificate:
     """Certifies in these tiers, by default in the default tiers.
@@ -57,10 +58,12 @@ def certify(
     started = time.monotonic()
     target = settings.scenario.removeprefix(registry.TARGET)
     adapter = registry.adapter(target)
+    progress(SoFar(phase="installing"))
     python = environment.interpreter(adapter.requires, say)
     names = chosen(wanted or default_tiers())
     examination = _Examination(settings, adapter, [tiers()[name] for name in names], progress)
     examination.run()
+    progress(SoFar(phase="running the vendor's own suite", seconds=time.monotonic() - started))
     return examination.certificate(
         suite.run(adapter, say),
         {**environment.versions(python, adapter.requires), "python": platform.python_version()},
@@ -113,9 +116,10 @@ class _Examination:
 
     def _crash(self, variant: str) -> None:
         """All tiers with crashes: one recording, then plan by plan."""
-        with prepared(self._resolved(variant), record=True, needs_points=False) as ready:
+        with prepared(self._resolved(variant), self._search, record=True, needs_points=False) as ready:
             recording = ready.recording
             assert recording is not None
+            _check_that_it_is_as_read(self._adapter, recording.events)
             _check_that_it_works(recording.events)
             if self._recording is None:
                 self._recording = recording
@@ -129,7 +133,8 @@ class _Examination:
 
     def _kill_between_changes(self, variant: str) -> None:
         """For a store that keeps nothing on disk: real kills before and after each change."""
-        with prepared(self._resolved(variant, points="named", jobs=1), record=False) as ready:
+        resolved = self._resolved(variant, points="named", jobs=1)
+        with prepared(resolved, self._search, record=False) as ready:
             self._search.go_through(
                 ready, [Sweep(fault="kill", deep=False)], tiers_of=lambda _plan: ["process"]
             )
@@ -151,7 +156,8 @@ class _Examination:
         end = last(select(recording.events, Probe, "end"))
         order = {name: number for number, name in enumerate(registry.claims())}
         witnesses = sorted(
-            found.witnesses.values(), key=lambda w: (order.get(w.finding.invariant, len(order)), w.order)
+            (w for w in found.witnesses.values() if w.tier in self._shown_tiers),
+            key=lambda w: (order.get(w.finding.invariant, len(order)), w.order),
         )
         made = Certificate(
             target=self._settings.scenario.removeprefix(registry.TARGET),
@@ -171,6 +177,7 @@ class _Examination:
             claims=claims,
             coverage={tier.name: self._coverage(tier.name) for tier in self._wanted},
             promises=promises,
+            declares_promises=adapter.promises is not None,
             properties=properties_of(claims),
             findings=tuple(certified(witness, promises) for witness in witnesses),
             unknown=tuple(str(doubt) for _, doubt in sorted(found.doubts.values())),
@@ -179,11 +186,14 @@ class _Examination:
         )
         return msgspec.structs.replace(made, verdict=made.decide())
 
+    @property
+    def _shown_tiers(self) -> set[str]:
+        """The requested tiers, and runs without faults; tiers that share a plan with these run, too."""
+        return {UNDISTURBED, *(tier.name for tier in self._wanted)}
+
     def _claims(self) -> dict[str, dict[str, Verdict]]:
-        """Every claim in every requested tier, and the violations of runs without faults."""
-        wanted = {UNDISTURBED, *(tier.name for tier in self._wanted)}
         return {
-            name: {tier: verdict for tier, verdict in verdicts.items() if tier in wanted}
+            name: {tier: verdict for tier, verdict in verdicts.items() if tier in self._shown_tiers}
             for name, verdicts in self._search.found.claims.items()
         }
 
@@ -214,6 +224,22 @@ def certified(witness: Witness, promises: dict[str, Promise]) -> CertifiedFindin
         story=tell(witness.events),
         hint=tuple(str(witness.hint).splitlines()) if witness.hint else (),
     )
+
+
+def _check_that_it_is_as_read(adapter: Adapter, events: Sequence[Event]) -> None:
+    """The source was read, not run: what it inherits from another file would be missed without a word."""
+    seen = next(select(events, Probe, "adapter")).data
+    missed = sorted(set(seen["methods"]) - set(adapter.methods))
+    if missed:
+        raise BadAdapter(
+            f"{adapter.reference} has {', '.join(missed)}, but not in its own file: add"
+            f" `{missed[0]} = Base.{missed[0]}` to the class, so that it can be read without running the file"
+        )
+    if set(seen["promises"] or ()) != set(adapter.promises or ()):
+        raise BadAdapter(
+            f"promises of {adapter.reference}: its file declares {sorted(adapter.promises or ())}, but Python"
+            f" sees {sorted(seen['promises'] or ())}: write one plain dictionary in the class body"
+        )
 
 
 def _check_that_it_works(events: Sequence[Event]) -> None:

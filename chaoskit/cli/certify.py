@@ -155,9 +155,13 @@ def compare(before: Path, after: Path, fail_on: FailOn) -> None:
     for change in changes:
         cell = f"{change.claim} [{change.tier}]"
         click.echo(f"{change.summary:<8} {cell:<28} {change.before} -> {change.after}")
-    if not changes:
+    if old.verdict is not new.verdict:
+        click.echo(f"verdict: {old.verdict.value} -> {new.verdict.value}")
+    elif not changes:
         click.echo("no verdict changed")
-    sys.exit(VIOLATED if any(change.fails(fail_on) for change in changes) else 0)
+    if any(change.fails(fail_on) for change in changes):
+        sys.exit(VIOLATED)
+    sys.exit(EXIT[new.verdict] if new.verdict.rank > old.verdict.rank else 0)
 
 
 @click.command()

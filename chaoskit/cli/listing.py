@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import rich_click as click
+from rich.table import Table
+from rich.text import Text
 
 from chaoskit import registry
 from chaoskit.cli.options import Seed, write_json
@@ -14,7 +16,9 @@ from chaoskit.model import Mutant, Scenario
 from chaoskit.search import campaign
 from chaoskit.search.tiers import tiers
 from chaoskit.settings import Settings
+from chaoskit.show.terminal import Terminal
 
+HEADS = {"mutants": "what is wrong with it", "points": "how often it is passed"}
 LISTS = ["scenarios", "targets", "invariants", "claims", "tiers", "faults", "mutants", "points"]
 
 
@@ -38,9 +42,10 @@ def list_(what: str, scenario: str | None, syscalls: bool, json_file: str | None
     if json_file:
         write_json([dict(zip(("name", "summary"), row, strict=True)) for row in rows], json_file)
         return
-    width = max((len(name) for name, _ in rows), default=0)
+    table = Table("name", HEADS.get(what, "what it is"), box=None, pad_edge=False, header_style="bold")
     for name, summary in rows:
-        click.echo(f"{name:<{width}}  {summary}")
+        table.add_row(Text(name), Text(summary))
+    Terminal().console.print(table)
 
 
 def _rows(what: str, scenario: str | None, **options: Any) -> list[tuple[str, str]]:

@@ -32,7 +32,7 @@ from typing import Any
 
 from chaoskit.inside.life import Life
 from chaoskit.inside.loading import load
-from chaoskit.inside.store_driver import awaited, make_repeatable
+from chaoskit.inside.store_driver import awaited, introduce, make_repeatable
 
 Message = dict[str, Any]  # {"role": "user" | "assistant" | "tool", "calls": [id...], "call_id": id}
 RESUMERS = 2
@@ -114,6 +114,7 @@ def orphans(messages: Sequence[Message]) -> list[str]:
 def main(life: Life) -> None:
     make_repeatable(life)
     adapter, world = load(life.workload["adapter"])(), AdapterWorld(life)
+    introduce(life, adapter)
     life.probe("meant", effects=life.workload["meant"])
     if life.workload.get("race"):
         race(life, adapter, world)

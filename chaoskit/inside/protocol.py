@@ -44,3 +44,10 @@ def decode(line: bytes) -> LifeSpec:
     fields = json.loads(line)
     kill = fields.pop("kill")
     return LifeSpec(**fields, kill=NamedKill(**kill) if kill else None)
+
+
+# Everything that chaoskit calls on an adapter, of a store and of an agent.
+ADAPTER_METHODS = frozenset(
+    {"open", "close", "save", "load", "append", "items", "history", "delete", "records", "settle", "settings"}
+    | {"start", "resume", "validate", "park", "approve", "fork"}
+)

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import os
 import random
 import signal
@@ -43,6 +44,7 @@ from typing import Any
 
 from chaoskit.inside.life import Life, said_by
 from chaoskit.inside.loading import load
+from chaoskit.inside.protocol import ADAPTER_METHODS
 
 ODD = 'Zürich \u2028 \U0001f4a5 \x00 "quotes" \\ back \x7f \n line'  # breaks naive formats
 CONNECT = sqlite3.connect  # the original: each life of a reused process patches it again
@@ -53,7 +55,9 @@ FRESH = 1000  # numbers from here on are saves after a crash, which check that t
 
 def main(life: Life) -> None:
     make_repeatable(life)
-    store = Store(load(life.workload["adapter"]), life.directory)
+    adapter = load(life.workload["adapter"])()
+    introduce(life, adapter)
+    store = Store(adapter, life.directory)
     try:
         if life.workload.get("zombie"):
             meet_a_zombie(life, store)
@@ -61,6 +65,14 @@ def main(life: Life) -> None:
             _live(life, store)
     finally:
         store.leave()
+
+
+def introduce(life: Life, adapter: Any) -> None:
+    """Report the adapter as Python sees it: what was read from its source must agree."""
+    if life.number == 0:
+        methods = sorted(name for name in ADAPTER_METHODS if hasattr(adapter, name))
+        promises = getattr(adapter, "promises", None)
+        life.probe("adapter", methods=methods, promises=json.loads(json.dumps(promises, default=repr)))
 
 
 def _live(life: Life, store: Store) -> None:
@@ -138,8 +150,8 @@ def _reported(life: Life, step: dict[str, Any]) -> Iterator[None]:
 class Store:
     """Wraps an adapter, so that sync and async methods are called alike."""
 
-    def __init__(self, adapter: Callable[[], Any], directory: Path) -> None:
-        self._adapter = adapter()
+    def __init__(self, adapter: Any, directory: Path) -> None:
+        self._adapter = adapter
         self._directory = directory
         self._loop: asyncio.AbstractEventLoop | None = None
         self._threads: dict[str, ThreadPoolExecutor] = {}

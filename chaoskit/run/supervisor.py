@@ -22,7 +22,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -60,6 +60,7 @@ from chaoskit.run.zygote import Zygote
 
 HISTORY_FILE = "history.jsonl"
 _JSON = msgspec.json.Encoder()
+PASSED = 3  # points before a crash that its story shows
 LIVES_PER_PROCESS = 120  # bounds the number of states that a leak in the target can affect
 
 
@@ -278,7 +279,8 @@ class _RunInProgress:
         self.fired += 1
         at = fault.point.op if fault.point.op is not None else len(self.traces[-1])
         self.events += unfinished(self.events, life)
-        self.events += [Crashed(life, at, fault), Ended(life, "crashed")]
+        crash = Crashed(life, at, fault, passed_before(fault, self.traces[-1]))
+        self.events += [crash, Ended(life, "crashed")]
         return "crashed"
 
     def end(self, life: int, how: How, detail: str = "") -> How:
@@ -299,6 +301,14 @@ class _RunInProgress:
             fired=self.fired,
             doubts=tuple(self.doubts),
         )
+
+
+def passed_before(fault: Fault, trace: Sequence[Firing]) -> tuple[str, ...]:
+    """The last few points that a life had passed when the fault struck."""
+    op = fault.point.op
+    before = [f for f in trace if f.when == "before" and (op is None or (f.point.op or 0) < op)]
+    named = [f.point.name for f in before if f.point != fault.point]
+    return tuple(named[-PASSED:])
 
 
 def interrupted(events: Iterable[Event], life: int) -> list[Json]:

@@ -11,6 +11,7 @@ T = TypeVar("T")
 
 class Budget:
     def __init__(self, seconds: float | None, shares: int) -> None:
+        self.limit = seconds
         self._started = time.monotonic()
         self._end = None if seconds is None else self._started + seconds
         self._shares = shares

@@ -30,6 +30,7 @@ from chaoskit.search.executors import Executor, executor_for
 from chaoskit.search.fuzz import Fuzz
 from chaoskit.search.outcome import Outcome
 from chaoskit.search.plan import Plan, RebuiltStates, Sample, Seen, Sweep
+from chaoskit.search.progress import Progress, SoFar, silent
 from chaoskit.search.result import (
     Accumulator,
     Order,
@@ -45,19 +46,6 @@ from chaoskit.search.work import Job, WorkItem
 from chaoskit.settings import Settings
 
 T = TypeVar("T")
-
-
-class SoFar(msgspec.Struct, frozen=True):
-    """Progress of a campaign."""
-
-    runs: int
-    planned: int | None  # so far; None: the number is not known in advance
-    covered: int  # places where a fault fired
-    findings: int
-    seconds: float
-
-
-Progress = Callable[[SoFar], None]
 
 
 # --- preparation ---------------------------------------------------------------------------------
@@ -79,17 +67,25 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @contextmanager
-def prepared(resolved: Resolved, *, record: bool, needs_points: bool = True) -> Iterator[Ready]:
+def prepared(
+    resolved: Resolved, search: Search, *, record: bool, needs_points: bool = True
+) -> Iterator[Ready]:
     """Raises CannotTest if the target fails without faults."""
+    search.announce("starting")
     with open_rig(resolved) as (rig, workspace):
+        search.announce("running without faults")
         baseline, workload = undisturbed(rig, needs_points=needs_points)
+        recording = None
+        if record:
+            search.announce("recording")
+            recording = rig.record(workload)
         yield Ready(
             resolved=resolved,
             rig=rig,
             workspace=workspace,
             workload=workload,
             baseline=baseline,
-            recording=rig.record(workload) if record else None,
+            recording=recording,
         )
 
 
@@ -116,15 +112,21 @@ class Search:
     One Search may cover several scenarios, which then share time budget, progress and sum.
     """
 
-    def __init__(
-        self, budget: Budget, progress: Progress = lambda _so_far: None, *, until_violation: bool = False
-    ) -> None:
+    def __init__(self, budget: Budget, progress: Progress = silent, *, until_violation: bool = False) -> None:
         self.found = Partial()
         self._budget = budget
         self._progress = progress
         self._until_violation = until_violation
         self._planned: int | None = 0
         self._campaigns = 0
+        self._so_far = SoFar(phase="starting", limit=budget.limit)
+
+    def announce(self, phase: str, **numbers: int | None) -> None:
+        """Report what is being done now; numbers that are not given stay as they were."""
+        self._so_far = msgspec.structs.replace(
+            self._so_far, phase=phase, seconds=self._budget.seconds, **numbers
+        )
+        self._progress(self._so_far)
 
     @property
     def over(self) -> bool:
@@ -150,7 +152,8 @@ class Search:
                 if self._until_violation and adding.partial.violated:
                     break
         if ready.recording:
-            confirm_all(adding.partial, ready.rig, ready.recording, ready.workload)
+            self.announce("confirming")
+            confirm_all(adding.partial, ready.rig, ready.recording, ready.workload, self.announce)
         self.found = self.found.merge(with_tokens(adding.partial, ready.resolved.settings))
         self._campaigns += 1
 
@@ -176,9 +179,13 @@ class Search:
         else:
             adding.add(outcome, order)
         now, before = adding.partial, self.found
-        runs, covered = before.runs + now.runs, len(before.places) + len(now.places)
-        findings = len(before.witnesses) + len(now.witnesses)
-        self._progress(SoFar(runs, self._planned, covered, findings, self._budget.seconds))
+        self.announce(
+            "crashing",
+            runs=before.runs + now.runs,
+            planned=self._planned,
+            covered=len(before.places) + len(now.places),
+            findings=len(before.witnesses) + len(now.witnesses),
+        )
 
     def _outcomes(
         self, plan: Plan, ready: Ready, executor: Executor, share: Share
@@ -220,7 +227,7 @@ def _noted(tasks: Iterator[tuple[int, T]], under_way: deque[tuple[int, T]]) -> I
 # --- campaigns -----------------------------------------------------------------------------------
 
 
-def run_campaign(resolved: Resolved, progress: Progress = lambda _so_far: None) -> Result:
+def run_campaign(resolved: Resolved, progress: Progress = silent) -> Result:
     """Raises CannotTest if the target fails without faults."""
     settings = resolved.settings
     budget = Budget(settings.seconds, len(settings.faults))
@@ -233,7 +240,7 @@ def run_campaign(resolved: Resolved, progress: Progress = lambda _so_far: None) 
 
 
 def _with_fault(search: Search, resolved: Resolved) -> None:
-    with prepared(resolved, record=resolved.settings.rebuilds) as ready:
+    with prepared(resolved, search, record=resolved.settings.rebuilds) as ready:
         search.go_through(ready, [plan_of(resolved.settings)])
 
 

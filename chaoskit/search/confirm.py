@@ -6,6 +6,8 @@ finding that cannot be reproduced is no finding: it becomes a doubt about the ha
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from chaoskit.faults.kind import kind_of
@@ -15,8 +17,16 @@ from chaoskit.search.result import Partial, Witness
 from chaoskit.search.rig import Rig
 
 
-def confirm_all(found: Partial, rig: Rig, recording: Recording, workload: Workload) -> None:
-    for witness in found.unconfirmed():
+def confirm_all(
+    found: Partial,
+    rig: Rig,
+    recording: Recording,
+    workload: Workload,
+    announce: Callable[[str], None] = lambda _phase: None,
+) -> None:
+    wanted = found.unconfirmed()
+    for number, witness in enumerate(wanted, 1):
+        announce(f"confirming {number} of {len(wanted)} findings")
         smallest = _minimise(witness, rig, recording, workload)
         confirmed = None
         for schedule in dict.fromkeys([smallest, witness.schedule]):

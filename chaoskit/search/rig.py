@@ -94,7 +94,10 @@ class Rig:
         return outcome
 
     def _is_sampled(self, state: CrashState) -> bool:
-        rng = random.Random(f"{self._settings.seed}/{state.fault}/{state.position}")
+        fault = msgspec.json.encode(
+            state.fault
+        ).decode()  # not its text: rewording must not change the sample
+        rng = random.Random(f"{self._settings.seed}/{fault}/{state.position}")
         return rng.randrange(SAMPLED) == 0
 
     def _compare(self, rebuilt: Outcome, workload: Workload) -> Outcome:

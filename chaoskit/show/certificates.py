@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from chaoskit.certify.certificate import Certificate
+from chaoskit.certify.certificate import UNDISTURBED, Certificate
 from chaoskit.show import pages
 from chaoskit.show.findings import of_certified
 from chaoskit.show.terminal import STYLE, Terminal
@@ -14,14 +14,15 @@ SIGNS = {"holds": "green", "VIOLATED": "bold red", "hazard": "yellow", "unknown"
 
 
 def show(c: Certificate, terminal: Terminal, *, verbose: bool = False) -> None:
-    measured = [tier for tier in c.tiers if c.coverage[tier].states]
+    measured = [tier for tier in c.columns if tier == UNDISTURBED or c.coverage[tier].states]
     # Long names break at the hyphen, so that eight tiers fit in 80 columns.
     heads = [tier.replace("-", "-\n") for tier in measured]
     table = Table("claim", *heads, box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     for claim in c.measured():
         signs = [c.sign(claim, tier) for tier in measured]
         table.add_row(claim, *(Text(sign, SIGNS.get(sign, "dim")) for sign in signs))
-    covered = [f"{c.coverage[t].states}{' all' * c.coverage[t].complete}" for t in measured]
+    parts = [c.coverage.get(tier) for tier in measured]
+    covered = [f"{part.states}{' all' * part.complete}" if part else "" for part in parts]
     table.add_row("crashes", *covered, style="dim")
     terminal.console.print(table)
     left_out = [tier for tier in c.tiers if tier not in measured]
@@ -30,8 +31,8 @@ def show(c: Certificate, terminal: Terminal, *, verbose: bool = False) -> None:
         if names:
             terminal.plain(f"{what}: {', '.join(names)}")
     terminal.findings(map(of_certified, c.findings), verbose=verbose)
-    for doubt in c.unknown:
-        terminal.plain(f"unknown: {doubt}")
+    for reason in c.reasons():
+        terminal.plain(f"unknown: {reason}")
     if c.suite:
         terminal.plain(f"- the vendor's own suite, {c.suite['name']}: {c.suite['verdict']}")
     for line in pages.facts(c):

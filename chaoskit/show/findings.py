@@ -73,8 +73,8 @@ def of_certified(finding: CertifiedFinding) -> Entry:
         crash=f"{finding.fault} {finding.point}",
         story=finding.story,
         hint=finding.hint,
-        label="promise broken" if finding.promise else "hazard",
-        promise=f"{finding.promise} ({finding.where})" if finding.promise else "",
+        label="promise broken" if finding.promise is not None else "hazard",
+        promise=f"{finding.promise} ({finding.where})" if finding.promise is not None else "",
     )
 
 

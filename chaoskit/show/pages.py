@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from html import escape
-from xml.sax.saxutils import quoteattr
 
 from chaoskit.certify.certificate import Certificate, CertifiedFinding, Sign
+from chaoskit.model import Verdict
 from chaoskit.search.result import Coverage
 from chaoskit.search.tiers import default_tiers
 
@@ -28,8 +28,8 @@ def markdown(certificate: Certificate) -> str:
     c = certificate
     lines = [f"# {c.target}: {c.verdict.value}", "", f"{c.summary}.", "", *facts(c), ""]
     lines += _table(
-        ["claim", *c.tiers],
-        [[claim, *(_bold(c.sign(claim, tier)) for tier in c.tiers)] for claim in c.claims],
+        ["claim", *c.columns],
+        [[claim, *(_bold(c.sign(claim, tier)) for tier in c.columns)] for claim in c.claims],
     )
     lines += [
         "",
@@ -44,8 +44,8 @@ def markdown(certificate: Certificate) -> str:
     for title, findings in (("Promises broken", c.broken), ("Hazards", c.hazards)):
         if findings:
             lines += ["", f"## {title}", *(line for f in findings for line in _finding(f))]
-    if c.unknown:
-        lines += ["", "## Unknown", *(f"- {reason}" for reason in c.unknown)]
+    if c.reasons():
+        lines += ["", "## Unknown", *(f"- {reason}" for reason in c.reasons())]
     if c.suite:
         lines += ["", "## The vendor's own suite", "", f"{c.suite['name']}: {c.suite['verdict']}"]
     return "\n".join(lines) + "\n"
@@ -79,7 +79,7 @@ def _covered(part: Coverage) -> str:
 def _finding(f: CertifiedFinding) -> list[str]:
     promise = (
         f"Promised: {f.promise} ({f.where})."
-        if f.promise
+        if f.promise is not None
         else ("The library does not promise otherwise: this is a hazard, not a broken promise.")
     )
     lines = [
@@ -126,8 +126,8 @@ def html(certificate: Certificate) -> str:
     body += [
         "</ul>",
         _html_table(
-            ["claim", *c.tiers],
-            [[escape(claim), *(_verdict(c.sign(claim, tier)) for tier in c.tiers)] for claim in c.claims],
+            ["claim", *c.columns],
+            [[escape(claim), *(_verdict(c.sign(claim, tier)) for tier in c.columns)] for claim in c.claims],
         ),
     ]
     body.append(
@@ -136,8 +136,8 @@ def html(certificate: Certificate) -> str:
     for title, findings in (("Promises broken", c.broken), ("Hazards", c.hazards)):
         if findings:
             body += [f"<h2>{title}</h2>", *map(_html_finding, findings)]
-    if c.unknown:
-        body += ["<h2>Unknown</h2><ul>", *(f"<li>{escape(u)}</li>" for u in c.unknown), "</ul>"]
+    if c.reasons():
+        body += ["<h2>Unknown</h2><ul>", *(f"<li>{escape(u)}</li>" for u in c.reasons()), "</ul>"]
     if c.suite:
         body += [
             (
@@ -149,7 +149,7 @@ def html(certificate: Certificate) -> str:
 
 
 def _html_finding(f: CertifiedFinding) -> str:
-    promise = f"Promised: {f.promise} ({f.where})" if f.promise else "Not promised: a hazard"
+    promise = f"Promised: {f.promise} ({f.where})" if f.promise is not None else "Not promised: a hazard"
     hint = f"<pre>{escape(chr(10).join(f.hint))}</pre>" if f.hint else ""
     return (
         f"<h3>{escape(f.claim)}/{escape(f.kind)} <small>[{escape(f.tier)}]</small></h3>"
@@ -211,6 +211,8 @@ def _badge_words(certificate: Certificate) -> str:
     broken = sorted({f.claim for f in certificate.broken})
     if broken:
         return f"breaks {', '.join(broken)}"
+    if certificate.verdict is Verdict.VIOLATED:  # in a run without faults, or in a cell without a finding
+        return "violated"
     hazards = len({f.claim for f in certificate.hazards})
     more = f", {hazards} hazard{'s' * (hazards != 1)}" if hazards else ""
     return f"{certificate.verdict.value.lower()}{more}"
@@ -218,19 +220,21 @@ def _badge_words(certificate: Certificate) -> str:
 
 def junit(certificate: Certificate) -> str:
     """One test case per cell, by the rule of the certificate: a broken promise fails, an unknown cell is an
-    error, a cell that was not measured is skipped; a hazard passes, with its details as output."""
+    error, a cell that was not measured is skipped; a hazard passes, with its details as output. The last case
+    is the verdict itself: an error if it is UNKNOWN."""
     c = certificate
-    cells = [(claim, tier, c.sign(claim, tier)) for claim in c.claims for tier in c.tiers]
-    wrong = sum(sign == "VIOLATED" for *_, sign in cells)
-    errors = sum(sign == "unknown" for *_, sign in cells)
+    cells = [(claim, tier, c.sign(claim, tier)) for claim in c.claims for tier in c.columns]
+    cases = [(f"{claim} [{tier}]", _junit_body(c, claim, tier, sign)) for claim, tier, sign in cells]
+    cases.append(("verdict", _error(c.headline(), c.reasons()) if c.verdict is Verdict.UNKNOWN else ""))
+    wrong = sum(body.startswith("<failure") for _, body in cases)
+    errors = sum(body.startswith("<error") for _, body in cases)
     lines = [
         '<?xml version="1.0" encoding="utf-8"?>',
-        f'<testsuite name={quoteattr(c.target)} tests="{len(cells)}" failures="{wrong}" errors="{errors}">',
+        f'<testsuite name={_attribute(c.target)} tests="{len(cases)}" failures="{wrong}" errors="{errors}">',
     ]
-    for claim, tier, sign in cells:
-        lines.append(f"<testcase classname={quoteattr(c.target)} name={quoteattr(f'{claim} [{tier}]')}>")
-        lines.append(_junit_body(c, claim, tier, sign))
-        lines.append("</testcase>")
+    for name, body in cases:
+        lines.append(f"<testcase classname={_attribute(c.target)} name={_attribute(name)}>")
+        lines += [body, "</testcase>"]
     return "\n".join([*lines, "</testsuite>"]) + "\n"
 
 
@@ -240,13 +244,26 @@ def _junit_body(c: Certificate, claim: str, tier: str, sign: Sign) -> str:
     if sign == "-":
         return '<skipped message="not measured"/>'
     if sign == "unknown":
-        return f'<error message="unknown">{escape("; ".join(c.unknown))}</error>'
+        return _error("unknown", c.reasons())
     if sign == "hazard":
-        return f"<system-out>hazard, not promised: {escape(details)}</system-out>"
+        return f"<system-out>hazard, not promised: {_text(details)}</system-out>"
     if sign == "VIOLATED":
-        title = quoteattr(found[0].message if found else claim)
-        return f"<failure message={title}>{escape(details)}</failure>"
+        title = _attribute(found[0].message if found else claim)
+        return f"<failure message={title}>{_text(details)}</failure>"
     return ""
+
+
+def _error(message: str, reasons: Sequence[str]) -> str:
+    return f"<error message={_attribute(message)}>{_text('; '.join(reasons))}</error>"
+
+
+def _text(text: str) -> str:
+    """XML has no way to write most control characters and lone surrogates: show them as Python does."""
+    return escape("".join(c if c in "\n\t" or c.isprintable() else repr(c)[1:-1] for c in text))
+
+
+def _attribute(text: str) -> str:
+    return f'"{_text(text)}"'
 
 
 # --- the scoreboard
@@ -304,7 +321,7 @@ def _summary(c: Certificate) -> list[str]:
     states = sum(part.states for part in c.coverage.values())
     lines = [f"## {c.target}", "", f"{c.summary}: {c.headline()}. {states:,} crashes judged, {c.date}."]
     for f in c.findings[:6]:
-        kind = "promise broken" if f.promise else "hazard"
+        kind = "promise broken" if f.promise is not None else "hazard"
         lines.append(f"- {f.claim}/{f.kind} [{f.tier}], {kind}: {f.message}")
     return [*lines, ""]
 

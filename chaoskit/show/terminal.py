@@ -6,17 +6,17 @@ Colours and the progress bar appear only on a terminal; otherwise the same text 
 from __future__ import annotations
 
 import sys
-import time
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 from chaoskit.model import Verdict
-from chaoskit.search.campaign import Progress as OnProgress, SoFar
+from chaoskit.search.progress import Progress as OnProgress, SoFar
 from chaoskit.search.result import Result, Tally
 from chaoskit.search.tiers import tiers
 from chaoskit.settings import Settings
@@ -51,12 +51,15 @@ class Terminal:
 
     @contextmanager
     def progress(self, label: str) -> Iterator[OnProgress]:
+        """A bar on a terminal, elsewhere a line every ten seconds: in every phase, whatever it waits for."""
         if not self.console.is_terminal:
-            yield self._plain_progress(label)
+            with _heartbeat(lambda so_far: self.plain(f"{label}: {progress_line(so_far)}")) as on_progress:
+                yield on_progress
             return
         columns = (
+            SpinnerColumn(),
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=20),
             TextColumn("{task.fields[said]}"),
             TimeElapsedColumn(),
         )
@@ -65,17 +68,6 @@ class Terminal:
             yield lambda so_far: bar.update(
                 task, completed=so_far.runs, total=so_far.planned, said=progress_line(so_far)
             )
-
-    def _plain_progress(self, label: str) -> OnProgress:
-        last = time.monotonic()
-
-        def on_progress(so_far: SoFar) -> None:
-            nonlocal last
-            if time.monotonic() - last > PLAIN_INTERVAL:
-                last = time.monotonic()
-                self.console.print(f"{label}: {progress_line(so_far)}")
-
-        return on_progress
 
     def result(self, result: Result, *, verbose: bool = False) -> None:
         if verbose:
@@ -115,12 +107,43 @@ class Terminal:
             self.plain(f"reproduce: chaoskit replay {token}")
 
 
+@contextmanager
+def _heartbeat(show: OnProgress) -> Iterator[OnProgress]:
+    """Show the latest state at intervals, even while nothing new is reported."""
+    latest: list[SoFar] = []
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(PLAIN_INTERVAL):
+            for so_far in latest[-1:]:
+                show(so_far)
+
+    def on_progress(so_far: SoFar) -> None:
+        latest[:] = [so_far]
+
+    beating = threading.Thread(target=beat, daemon=True)
+    beating.start()
+    try:
+        yield on_progress
+    finally:
+        over.set()
+        beating.join()
+
+
 def progress_line(so_far: SoFar) -> str:
-    planned = f" of {so_far.planned}" if so_far.planned is not None else ""
-    speed = so_far.runs / so_far.seconds if so_far.seconds else 0
-    findings = f"{so_far.findings} finding{'s' * (so_far.findings != 1)}"
-    covered = f"{so_far.covered} points covered"
-    return f"{so_far.runs}{planned} runs, {speed:.0f}/s, {covered}, {findings}"
+    """`crashing: 412 of 2094 runs, 140/s, 2 findings, 12 s left`"""
+    parts = []
+    if so_far.runs:
+        planned = f" of {so_far.planned}" if so_far.planned is not None else ""
+        parts += [f"{so_far.runs}{planned} runs", f"{so_far.rate:.0f}/s"]
+        parts.append(f"{so_far.findings} finding{'s' * (so_far.findings != 1)}")
+    if so_far.left is not None and so_far.runs:
+        parts.append(f"{_duration(so_far.left)} left")
+    return f"{so_far.phase}: {', '.join(parts)}" if parts else so_far.phase
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def _table(result: Result) -> Table:
