@@ -32,7 +32,7 @@ def workload(seed: int) -> dict[str, Any]:
 
 def workload_for(seed: int, agents: int) -> dict[str, Any]:
     if not 1 <= agents <= MOST:
-        raise ValueError(f"expected 1 to {MOST} agents, found {agents}")
+        raise ValueError(f"expected 1 to {MOST} agents, got {agents}")
     draw = random.Random(f"tree/{seed}/{agents}")  # not hash(): it must be the same in every process
     script = Script(draw)
     for kind in kinds(draw, agents):
