@@ -7,8 +7,8 @@ from chaoskit import registry
 from chaoskit.model import Verdict
 from chaoskit.search.campaign import run_campaign
 from chaoskit.search.executors import one_each, stay_on
-from chaoskit.search.rig import CannotTest
 from chaoskit.search.progress import SoFar
+from chaoskit.search.rig import CannotTest
 from chaoskit.settings import Settings
 from chaoskit.story import tell
 from tests.conftest import TARGETS
