@@ -5,7 +5,19 @@ from chaoskit_invariants.claims import stores
 
 from chaoskit import registry
 from chaoskit.faults.disk import DiskError
-from chaoskit.model import Ack, Born, Fail, History, Invoke, NothingToJudge, Ok, PersistPoint, Probe, Struck
+from chaoskit.model import (
+    Ack,
+    Born,
+    Ended,
+    Fail,
+    History,
+    Invoke,
+    NothingToJudge,
+    Ok,
+    PersistPoint,
+    Probe,
+    Struck,
+)
 
 pytestmark = pytest.mark.requirement("C4")
 
@@ -30,6 +42,10 @@ class Told:
     def crash(self):
         self.life += 1
         self.events.append(Born(self.life))
+        return self
+
+    def end(self, how, detail=""):
+        self.events.append(Ended(self.life, how, detail))
         return self
 
     def look(self, name="recovered", trouble=None, **found):
@@ -65,13 +81,61 @@ EXAMPLES = [
         [],
     ),
     (stores.DURABLE, told().change(1).change(1, do="delete", acked=False).crash().look(load=None), []),
+    # A save after an interrupted deletion that was acknowledged must be stored.
+    (
+        stores.DURABLE,
+        told().change(1).change(1, do="delete", acked=False).change(2).crash().look(load=None),
+        ["lost"],
+    ),
+    (stores.DURABLE, told().change(1).change(1, do="delete").crash().look(history=[[1]]), ["returned"]),
+    (
+        stores.DURABLE,
+        told().change(1, do="append").change(1, do="delete").crash().look(items=[[1, 0, 1]]),
+        ["returned"],
+    ),
+    # Garbage in place of what was acknowledged is a loss, and so is what nobody can read.
+    (stores.DURABLE, told().change(1).crash().look(load="damaged: {}"), ["lost"]),
+    (stores.DURABLE, told().change(1).change(2).crash().look(history=["damaged: x", [2]]), ["lost"]),
+    (stores.DURABLE, told().change(1).crash().look(trouble="OSError: no"), ["unreadable"]),
+    (
+        stores.DURABLE,
+        told().change(1).crash().probe("end", sessions={"a": {"trouble": "load: ValueError"}}),
+        ["unreadable"],
+    ),
+    # Both ways to read are judged.
+    (
+        stores.DURABLE,
+        told().change(1).change(2).crash().look(items=[[1, 0, 1], [2, 0, 1]], history=[[2]]),
+        ["lost"],
+    ),
     # A change made after a look cannot be missing from it.
     (stores.DURABLE, told().change(1).crash().look(load=[1]).change(2).look("end", load=[2]), []),
     (stores.ATOMIC, told().change(1).crash().look(load="damaged: {'n'"), ["half"]),
     (stores.ATOMIC, told().change(1).crash().look(load=[1]), []),
     (stores.ATOMIC, told().change(1, do="append").crash().look(items=[[1, 0, 2]]), ["half"]),
     (stores.ATOMIC, told().change(1, do="append").crash().look(items=[[1, 0, 2], [1, 1, 2]]), []),
+    (
+        stores.ATOMIC,
+        told().change(1).change(2).change(1, do="delete", acked=False).crash().look(load=[1]),
+        ["half-deleted"],
+    ),
+    (
+        stores.ATOMIC,
+        told().change(1).change(2).change(1, do="delete", acked=False).crash().look(load=[2], history=[[2]]),
+        ["half-deleted"],
+    ),
+    (
+        stores.ATOMIC,
+        told().change(1).change(2).change(1, do="delete", acked=False).crash().look(load=None, history=[]),
+        [],
+    ),
     (stores.PREFIX, told().change(1).change(2).crash().look(history=[[2], [1]]), ["reordered"]),
+    (stores.PREFIX, told().change(1, do="append").crash().look(items=[[1, 1, 2], [1, 0, 2]]), []),
+    (
+        stores.PREFIX,
+        told().change(1, do="append").crash().look(items=[[1, 0, 3], [1, 2, 3], [1, 1, 3]]),
+        ["reordered"],
+    ),
     (stores.PREFIX, told().change(1).crash().look(history=[[1], [1]]), ["doubled"]),
     (stores.PREFIX, told().change(1).crash().look(history=[[1], [7]]), ["unasked"]),
     (stores.PREFIX, told().change(1).change(2).crash().look(history=[[1], [2]]), []),
@@ -85,6 +149,11 @@ EXAMPLES = [
     (stores.LOADABLE, told().crash().look(load=None), []),
     (stores.CONTINUES, told().crash().look().change(2, error="locked"), ["refused"]),
     (stores.CONTINUES, told().crash().look().change(2), []),
+    (stores.CONTINUES, told().crash().look(trouble="OSError: no"), ["refused"]),
+    (stores.CONTINUES, told().crash().look().change(2).end("hung"), ["refused"]),
+    (stores.CONTINUES, told().crash().look().change(2).end("failed", "SystemExit: 0"), ["refused"]),
+    (stores.LOADABLE, told().crash().end("died", "signal SIGABRT"), ["closed"]),
+    (stores.LOADABLE, told().crash().end("hung"), ["closed"]),
     (
         stores.IDEMPOTENT,
         told().change(1, acked=False).crash().change(1).look("end", history=[[1], [1]]),
@@ -93,7 +162,8 @@ EXAMPLES = [
     (stores.IDEMPOTENT, told().change(1, acked=False).crash().change(1).look("end", history=[[1]]), []),
     (stores.FENCED, told().probe("zombie", before=2, late=3, load=[3]), ["overwritten"]),
     (stores.FENCED, told().probe("zombie", before=2, late=3, load=[2]), []),
-    (stores.FENCED, told().probe("zombie", trouble="locked"), []),
+    (stores.FENCED, told().probe("zombie", refused=None, trouble="locked"), []),
+    (stores.FENCED, told().probe("zombie", before=2, late=3, trouble="ValueError: torn"), ["unreadable"]),
     (stores.FENCED, told().probe("zombie", before=2, late=3, items=[[1, 0, 1], [2, 0, 1], [3, 0, 1]]), []),
 ]
 
@@ -108,7 +178,6 @@ def test_a_claim_and_what_breaks_it(claim, history, kinds):
     [
         (stores.DURABLE, told().change(1)),
         (stores.DURABLE, told().change(1, error="no").crash().look(load=None)),
-        (stores.DURABLE, told().change(1).crash().probe("end", sessions={"a": {"trouble": "load"}})),
         (stores.PREFIX, told().change(1).crash().look(load=[1])),
         (stores.IMMUTABLE, told().crash().look(load=[1])),
         (stores.CONSISTENT, told().crash().look(load=[1])),
@@ -127,7 +196,17 @@ def test_a_save_that_fails_while_the_disk_fails_is_no_violation():
     history = told().crash().look().change(2, error="full")
     error = DiskError(PersistPoint("write x", 1, 1), "ENOSPC", lasting=True)
     history.events.append(Struck(1, error))
-    assert history.kinds(stores.CONTINUES) == []
+    with pytest.raises(NothingToJudge):
+        history.kinds(stores.CONTINUES)
+    assert history.crash().change(3).kinds(stores.CONTINUES) == []
+
+
+def test_data_that_cannot_be_read_while_the_disk_fails_is_not_lost():
+    history = told().change(1).crash().look(trouble="OSError: full")
+    assert history.kinds(stores.DURABLE) == ["unreadable"]
+    history.events.append(Struck(1, DiskError(PersistPoint("write x", 1, 1), "ENOSPC", lasting=True)))
+    with pytest.raises(NothingToJudge):
+        history.kinds(stores.DURABLE)
 
 
 def test_every_claim_has_sound_and_broken_examples():

@@ -7,9 +7,10 @@ be present. The changes made after it determine which is the latest.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any
 
-from chaoskit.model import Ack, History, Invoke, Probe
+from chaoskit.model import Ack, History, Invoke, Probe, Struck
 
 Found = list[int]  # [n] for a state, [n, part, of] for an item
 
@@ -22,19 +23,21 @@ class Session:
         self.acknowledged: list[int] = []
         self.repeated: set[int] = set()  # requested again because the outcome was unknown
         self.gone: set[int] = set()  # requested before an acknowledged deletion
-        self.may_be_deleted = False
+        self.may_be_gone: set[int] = set()  # requested before a deletion that was not acknowledged
 
     def ask(self, change: dict[str, Any]) -> None:
         if change["do"] == "delete":
-            self.may_be_deleted = True
+            self.may_be_gone = set(self.asked) - self.gone
         else:
             if change["n"] in self.asked:
                 self.repeated.add(change["n"])
             self.asked.append(change["n"])
+            self.gone.discard(change["n"])
+            self.may_be_gone.discard(change["n"])
 
     def acknowledge(self, change: dict[str, Any]) -> None:
         if change["do"] == "delete":
-            self.acknowledged, self.may_be_deleted = [], False
+            self.acknowledged, self.may_be_gone = [], set()
             self.gone = set(self.asked)
             return
         if change["n"] not in self.acknowledged:
@@ -45,13 +48,18 @@ class Session:
         copy = Session()
         copy.asked, copy.acknowledged = list(self.asked), list(self.acknowledged)
         copy.repeated, copy.gone = set(self.repeated), set(self.gone)
-        copy.may_be_deleted = self.may_be_deleted
+        copy.may_be_gone = set(self.may_be_gone)
         return copy
 
     @property
     def last(self) -> int | None:
-        """The latest acknowledged change."""
-        return max(self.acknowledged, key=self.asked.index, default=None)
+        """The latest acknowledged change that no deletion may have removed."""
+        return max(self.required, key=self.asked.index, default=None)
+
+    @property
+    def required(self) -> list[int]:
+        """What must be there: acknowledged, and not requested before an open deletion."""
+        return [n for n in self.acknowledged if n not in self.may_be_gone]
 
     def places(self, n: int) -> list[int]:
         """Its possible positions in the order: a change that failed and was repeated may have either."""
@@ -64,24 +72,34 @@ class Session:
 class Look:
     """One session as one probe found it."""
 
-    def __init__(self, probe: Probe, name: str, found: dict[str, Any], session: Session) -> None:
+    def __init__(
+        self, probe: Probe, name: str, found: dict[str, Any], session: Session, *, struck: bool = False
+    ) -> None:
         self.probe = probe
         self.name = name
         self.found = found
         self.session = session
+        self.struck = struck  # its life had a failing disk, so not being able to read proves nothing
 
-    def sequence(self) -> list[Found | str] | None:
-        """Everything stored, oldest first; None where the store keeps only the latest."""
-        for kind in ("items", "history"):
-            if kind in self.found:
-                kept: list[Found | str] = self.found[kind]
-                return kept
-        return None
+    def sequences(self) -> dict[str, list[Found | str]]:
+        """Everything stored, oldest first, by method; empty if the adapter shows only the latest."""
+        return {kind: self.found[kind] for kind in ("items", "history") if kind in self.found}
 
-    def numbers(self) -> list[int]:
-        """The numbers in that sequence; an appended group counts once."""
-        whole = [found for found in self.sequence() or () if isinstance(found, list)]
-        return [found[0] for found in whole if len(found) == 1 or found[1] == 0]
+    @property
+    def is_empty(self) -> bool:
+        return self.found.get("load") is None and not any(self.sequences().values())
+
+    @property
+    def latest(self) -> Found | str | None:
+        """The state that `load` shows."""
+        shown: Found | str | None = self.found.get("load")
+        return shown
+
+
+def numbers(sequence: Iterable[Found | str]) -> list[int]:
+    """The numbers in a sequence; an appended group counts once."""
+    whole = [found for found in sequence if isinstance(found, list)]
+    return [found[0] for found in whole if len(found) == 1 or found[1] == 0]
 
 
 def looks(history: History) -> list[Look]:
@@ -91,13 +109,23 @@ def looks(history: History) -> list[Look]:
 def _looks(history: History) -> list[Look]:
     found: list[Look] = []
     sessions: dict[str, Session] = defaultdict(Session)
+    struck = {event.life for event in history.of(Struck)}
     for event in history.events:
         if isinstance(event, Invoke) and event.name == "change":
             sessions[event.args["session"]].ask(event.args)
         elif isinstance(event, Ack) and event.name == "changed":
             sessions[event.data["session"]].acknowledge(event.data)
         elif isinstance(event, Probe) and "sessions" in event.data:
-            for name, seen in event.data["sessions"].items():
+            for name, seen in _seen(event, sessions).items():
                 # The session's state at this point: a look cannot show later requests.
-                found.append(Look(event, name, seen, sessions[name].as_it_is()))
+                copy = sessions[name].as_it_is()
+                found.append(Look(event, name, seen, copy, struck=event.life in struck))
     return found
+
+
+def _seen(probe: Probe, sessions: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """What a probe shows of each session; of a store that cannot be opened, the trouble with all of them."""
+    if "trouble" in probe.data:
+        return {name: {"trouble": probe.data["trouble"]} for name in list(sessions)}
+    shown: dict[str, dict[str, Any]] = probe.data["sessions"]
+    return shown

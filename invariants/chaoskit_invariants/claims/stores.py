@@ -10,10 +10,11 @@ Smallest histories that break them: see each claim.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 
-from chaoskit.model import Claim, Fail, History, Invoke, NothingToJudge, Probe, Struck, Violation
-from chaoskit_invariants.claims.looks import Look, looks
+from chaoskit.model import Claim, Ended, Fail, History, Invoke, NothingToJudge, Probe, Struck, Violation
+from chaoskit_invariants.claims.looks import Look, looks, numbers
 
 
 def _on_every_look(
@@ -35,28 +36,42 @@ def _on_every_look(
 
 
 def durable(look: Look) -> Iterator[Violation]:
-    """Acknowledged changes are present. Broken by: change acknowledged, crashed, a look without it."""
+    """Acknowledged changes are present. Broken by: change acknowledged, crashed, a look without it.
+
+    A session that cannot be read has lost what was acknowledged, too: nobody can get at it.
+    """
     session = look.session
-    if session.may_be_deleted or "trouble" in look.found:
+    if "trouble" in look.found:
+        if session.required and not look.struck:
+            kept = f"{_saves(session.required)} acknowledged"
+            yield Violation("unreadable", f"{kept}, but cannot be read: {look.found['trouble']}")
         return
     yield from _latest(look)
-    if look.sequence() is not None:
-        there = set(look.numbers())
-        damaged = any(isinstance(found, str) for found in look.sequence() or ())
-        missing = [n for n in session.acknowledged if n not in there]
-        if missing and not damaged:  # a partial change is left to `atomic`
+    for sequence in look.sequences().values():
+        there = numbers(sequence)
+        missing = [n for n in session.required if n not in there]
+        if missing:
             yield Violation("lost", f"{_saves(missing)} acknowledged, but missing")
+        returned = [n for n in there if n in session.gone]
+        if returned:
+            yield Violation(
+                "returned", f"its deletion was acknowledged, but save {_short(returned)} is still stored"
+            )
 
 
 def _latest(look: Look) -> Iterator[Violation]:
-    if "load" not in look.found or isinstance(look.found["load"], str):
+    if "load" not in look.found:
         return
-    found, last = look.found["load"], look.session.last
-    if found is None and last is not None:
-        yield Violation("lost", f"save {last} was acknowledged, but nothing is stored")
-    elif found and found[0] in look.session.gone:
+    found, last = look.latest, look.session.last
+    if isinstance(found, str):
+        if last is not None:
+            yield Violation("lost", f"save {last} was acknowledged, but the latest stored is {found}")
+    elif found is None:
+        if last is not None:
+            yield Violation("lost", f"save {last} was acknowledged, but nothing is stored")
+    elif found[0] in look.session.gone:
         yield Violation("returned", f"its deletion was acknowledged, but save {found[0]} is still stored")
-    elif found and last is not None and look.session.is_older(found[0], last):
+    elif last is not None and look.session.is_older(found[0], last):
         yield Violation("lost", f"save {last} was acknowledged, but the latest stored is {found[0]}")
 
 
@@ -65,11 +80,32 @@ def atomic(look: Look) -> Iterator[Violation]:
     latest = look.found.get("load")
     if isinstance(latest, str) and not latest.startswith("of session"):
         yield Violation("half", f"the latest state is {latest}")
-    kept = look.sequence()
-    if "history" in look.found and kept and _is_damaged(kept[-1]):
-        yield Violation("half", f"the latest version is {kept[-1]}")
-    if "items" in look.found:
-        yield from _whole_groups(look.found["items"])
+    history = look.sequences().get("history")
+    if history and _is_damaged(history[-1]):
+        yield Violation("half", f"the latest version is {history[-1]}")
+    yield from _whole_groups(look.sequences().get("items", ()))
+    yield from _half_deleted(look)
+
+
+def _half_deleted(look: Look) -> Iterator[Violation]:
+    """A deletion that was interrupted has happened or not: part of what it was to remove is neither."""
+    session = look.session
+    if not session.may_be_gone or look.is_empty or "trouble" in look.found:
+        return
+    before = [n for n in session.acknowledged if n in session.may_be_gone]
+    shown = look.latest
+    if before and isinstance(shown, list) and session.is_older(shown[0], before[-1]):
+        yield Violation(
+            "half-deleted",
+            f"a deletion was interrupted, and save {shown[0]} is left as the latest of {_short(before)}",
+        )
+    for sequence in look.sequences().values():
+        there = [n for n in before if n in numbers(sequence)]
+        if there and there != before:
+            yield Violation(
+                "half-deleted",
+                f"a deletion was interrupted, and {_short(there)} of saves {_short(before)} are left",
+            )
 
 
 def _whole_groups(items: Iterable[list[int] | str]) -> Iterator[Violation]:
@@ -93,15 +129,29 @@ def _is_damaged(found: object) -> bool:
 
 def prefix(look: Look) -> Iterator[Violation]:
     """Changes appear in the order made, each once. Broken by: a look that finds 2 before 1."""
-    numbers = look.numbers()
-    if not _is_in_order(look, dict.fromkeys(numbers)):  # each once: duplicates are left to `idempotent`
-        yield Violation("reordered", f"the saves are stored in the order {_short(numbers)}")
-    for n, times in Counter(numbers).items():
+    for sequence in look.sequences().values():
+        yield from _prefix_of(look, sequence)
+
+
+def _prefix_of(look: Look, sequence: Sequence[list[int] | str]) -> Iterator[Violation]:
+    there = numbers(sequence)
+    if not _is_in_order(look, dict.fromkeys(there)):  # each once: duplicates are left to `idempotent`
+        yield Violation("reordered", f"the saves are stored in the order {_short(there)}")
+    for one, next_one in pairwise(sequence):
+        if isinstance(one, list) and isinstance(next_one, list) and _is_swapped(one, next_one):
+            yield Violation("reordered", f"in append {one[0]}, item {next_one[1]} follows item {one[1]}")
+    for n, times in Counter(there).items():
         if times > 1 and n not in look.session.repeated:
             yield Violation("doubled", f"save {n} was made once and is stored {times} times")
-    strangers = [n for n in numbers if n not in look.session.asked]
+    strangers = [n for n in there if n not in look.session.asked]
     if strangers:
         yield Violation("unasked", f"save {strangers[0]} is stored, but was never made")
+
+
+def _is_swapped(one: list[int], other: list[int]) -> bool:
+    """Two neighbours of one append whose parts do not follow each other; a repeat begins with part 0."""
+    same_append = len(one) == len(other) == 3 and one[0] == other[0]
+    return same_append and other[1] not in (0, one[1] + 1)
 
 
 def _is_in_order(look: Look, numbers: Iterable[int]) -> bool:
@@ -123,8 +173,7 @@ def immutable(look: Look) -> Iterator[Violation]:
 
 def isolated(look: Look) -> Iterator[Violation]:
     """Sessions do not affect each other. Broken by: a look at one that finds a save of another."""
-    kept = look.sequence() or []
-    for found in [look.found.get("load"), *kept]:
+    for found in [look.latest, *(each for sequence in look.sequences().values() for each in sequence)]:
         if isinstance(found, str) and found.startswith("of session"):
             yield Violation("foreign", f"contains data {found}")
 
@@ -139,49 +188,79 @@ def consistent(look: Look) -> Iterator[Violation]:
 def loadable(history: History) -> Iterator[Violation]:
     """Opens and loads after any crash without manual repair. Broken by: crashed, recovered with trouble.
 
-    A life whose disk was full or failing may refuse to open; the next one may not.
+    A life that hangs, exits or dies before it has shown its sessions could not be loaded, either. A life
+    whose disk was full or failing may refuse to open; the next one may not.
     """
-    troubled = {event.life for event in history.of(Struck)}
-    lives = [p for p in history.of(Probe) if p.life > 0 and "sessions" in p.data]
-    probes = [p for p in lives if p.life not in troubled]
-    if not probes:
+    judged = False
+    for life, end in _restarts(history).items():
+        probes = [p for p in history.of(Probe) if p.life == life and "sessions" in p.data]
+        judged = judged or bool(probes or end)
+        for probe in probes:
+            if "trouble" in probe.data:
+                yield Violation("closed", f"cannot be opened after the crash: {probe.data['trouble']}")
+            for name, found in probe.data["sessions"].items():
+                if "trouble" in found:
+                    yield Violation("unloadable", f"session {name}: {found['trouble']}")
+        if not probes and end:
+            yield Violation("closed", f"cannot be opened after the crash: the process {_how(end)}")
+    if not judged:
         raise NothingToJudge
-    for probe in probes:
-        if "trouble" in probe.data:
-            yield Violation("closed", f"cannot be opened after the crash: {probe.data['trouble']}")
-        for name, found in probe.data["sessions"].items():
-            if "trouble" in found:
-                yield Violation("unloadable", f"session {name}: {found['trouble']}")
 
 
 def continues(history: History) -> Iterator[Violation]:
-    """New saves succeed after recovery. Broken by: crashed, recovered, change, fail."""
-    troubled = {event.life for event in history.of(Struck)}
-    asked = {(e.life, e.op): e for e in history.of(Invoke, "change") if e.life > 0}
-    if not asked:
+    """New saves succeed after recovery. Broken by: crashed, recovered, change, fail.
+
+    Not being able to go on is a violation, however it looks: a store that cannot be opened, a process that
+    hangs or exits, an error of `close`.
+    """
+    lives = _restarts(history)
+    asked = {(e.life, e.op): e for e in history.of(Invoke, "change") if e.life in lives}
+    closed = [p for p in history.of(Probe) if p.life in lives and "trouble" in p.data]
+    ended = {life: end for life, end in lives.items() if end}
+    if not asked and not closed and not ended:
         raise NothingToJudge
+    for probe in closed:
+        yield Violation("refused", f"nothing can be saved after the crash: {probe.data['trouble']}")
     for fail in history.of(Fail):
-        if (fail.life, fail.op) in asked and fail.life not in troubled:
+        if (fail.life, fail.op) in asked:
             change = asked[fail.life, fail.op].args
             what = f"{change['do']} {change.get('n', '')}".strip()
             yield Violation(
                 "refused", f"session {change['session']}: {what} failed after the crash: {fail.error}"
             )
+    for end in ended.values():
+        yield Violation("refused", f"after the crash the process {_how(end)}")
+
+
+def _restarts(history: History) -> dict[int, Ended | None]:
+    """Lives after a crash that no fault disturbed, and how each ended if it did not end well."""
+    struck = {event.life for event in history.of(Struck)}
+    ends = {end.life: end for end in history.of(Ended)}
+    lives = {event.life for event in history.events if event.life > 0 and event.life not in struck}
+    return {
+        life: ends[life] if life in ends and ends[life].how in ("failed", "hung", "died") else None
+        for life in sorted(lives)
+    }
+
+
+def _how(end: Ended) -> str:
+    reason = end.detail.strip().splitlines()[-1:]
+    return ": ".join([{"hung": "hangs", "died": "dies"}.get(end.how, "fails"), *reason])
 
 
 def idempotent(history: History) -> Iterator[Violation]:
     """Repeating an interrupted change makes no duplicate. Broken by: change, crashed, change, two of it."""
-    ends = [look for look in looks(history) if look.probe.name == "end" and look.session.repeated]
-    relevant = [look for look in ends if look.sequence() is not None]
+    repeated = [look for look in looks(history) if look.session.repeated]
+    relevant = [look for look in repeated if look.sequences() and look.probe.name == "end"]
     if not relevant:
         raise NothingToJudge
     for look in relevant:
-        counts = Counter(look.numbers())
-        for n in look.session.repeated:
-            if counts[n] > 1:
-                yield Violation(
-                    "doubled", f"session {look.name}: save {n} was repeated and is stored {counts[n]} times"
-                )
+        for sequence in look.sequences().values():
+            counts = Counter(numbers(sequence))
+            for n in look.session.repeated:
+                if counts[n] > 1:
+                    times = f"save {n} was repeated and is stored {counts[n]} times"
+                    yield Violation("doubled", f"session {look.name}: {times}")
 
 
 def fenced(history: History) -> Iterator[Violation]:
@@ -191,8 +270,13 @@ def fenced(history: History) -> Iterator[Violation]:
         raise NothingToJudge
     for probe in met:
         data = probe.data
-        if "trouble" in data:
+        if "refused" in data and data["refused"] is None:
             continue  # no second process can open it beside the old one: there is no newer state
+        if "trouble" in data:
+            yield Violation(
+                "unreadable", f"after the late save of the old process nothing can be read: {data['trouble']}"
+            )
+            continue
         kept = data.get("items")
         if kept is not None:
             if not any(isinstance(item, list) and item[0] == data["before"] for item in kept):
@@ -217,17 +301,14 @@ def _short(numbers: list[int]) -> str:
 
 
 def _on_acknowledged(history: History) -> Iterator[Violation]:
-    # Without an acknowledgement nothing can be lost; unreadable data may or may not be present.
-    if not any(
-        (look.session.acknowledged or look.session.gone) and "trouble" not in look.found
-        for look in looks(history)
-    ):
+    # Without an acknowledgement nothing can be lost.
+    if not any(look.session.acknowledged or look.session.gone for look in looks(history) if not look.struck):
         raise NothingToJudge
     yield from _on_every_look(durable)(history)
 
 
 def _on_sequences(history: History) -> Iterator[Violation]:
-    if not any(look.sequence() is not None for look in looks(history)):
+    if not any(look.sequences() for look in looks(history)):
         raise NothingToJudge
     yield from _on_every_look(prefix)(history)
 
