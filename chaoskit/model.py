@@ -44,6 +44,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     entry: str
     preload: tuple[str, ...] = ()  # modules that the zygote imports once, before it forks
     deadline: float = 10.0  # seconds after which a life counts as hung
+    looks_again: bool = False  # an extra life in a new process looks at what the last one left
     requires: tuple[str, ...] = ()  # packages; installed into a separate environment if missing here
 
 
@@ -318,6 +319,7 @@ DoubtKind = Literal[
     "unconfirmed",  # found on a rebuilt state, not reproduced by a real crash
     "not-measured",  # no run put the claim to the test
     "nothing-ran",
+    "cut-short",  # a sweep did not reach its end
 ]
 
 
@@ -342,6 +344,7 @@ DOUBTS: dict[DoubtKind, str] = {
     "unconfirmed": "found on a rebuilt state, not reproduced by a real crash: {}",
     "not-measured": "no run put {} to the test",
     "nothing-ran": "no schedule was run{}",
+    "cut-short": "time ran out after {}: the sweep is incomplete (allow more time, or --accept-incomplete)",
 }
 
 

@@ -7,7 +7,7 @@ acknowledged by then must survive it.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -15,7 +15,7 @@ from functools import cached_property
 import msgspec
 
 from chaoskit.disk.image import Image
-from chaoskit.disk.ops import ROOT, Trace
+from chaoskit.disk.ops import DATA_KINDS, NAME_KINDS, ROOT, Trace
 from chaoskit.model import (
     Ack,
     Born,
@@ -39,11 +39,28 @@ END = "the end"  # the name of the point after the last operation
 class Recording(msgspec.Struct, frozen=True, dict=True):
     trace: Trace
     events: tuple[Event, ...]
+    unseen: tuple[str, ...] = ()  # how the directory differs from what the trace tells
 
-    def until(self, position: int) -> list[Event]:
-        """The events observed up to this position."""
-        seen = bisect_right(self._placed, position, key=lambda event: event.at)
+    def until(self, position: int, *, delivered: bool = True) -> list[Event]:
+        """What had been seen when so many operations were done.
+
+        After the last operation of a save there are two moments: the caller has its answer, or not yet.
+        """
+        find = bisect_right if delivered else bisect_left
+        seen = find(self._placed, position, key=lambda event: event.at)
         return [Born(0), *self._placed[:seen]]
+
+    def times(self, position: int) -> dict[int, int]:
+        """The operation that last modified each file and directory, of those before this position."""
+        return {
+            file: touched[found - 1]
+            for file, touched in self._touched.items()
+            if (found := bisect_left(touched, position))
+        }
+
+    @cached_property
+    def _touched(self) -> dict[int, list[int]]:
+        return touched_by(self.trace)
 
     @cached_property
     def _placed(self) -> list[Placed]:
@@ -56,19 +73,35 @@ class Recording(msgspec.Struct, frozen=True, dict=True):
 
 
 class CrashState:
-    """A state that a crash could have left: the disk, and the position up to which events were observed."""
+    """A state that a crash could have left: the content of the disk, and the history up to the crash.
 
-    __slots__ = ("fault", "image", "position")
+    `delivered`: what was reported after the last operation had reached its reader.
+    """
 
-    def __init__(self, position: int, image: Image, fault: Fault) -> None:
+    __slots__ = ("delivered", "fault", "image", "position")
+
+    def __init__(self, position: int, image: Image, fault: Fault, *, delivered: bool = True) -> None:
         self.position = position
         self.image = image
         self.fault = fault
+        self.delivered = delivered
 
     def events(self, recording: Recording) -> list[Event]:
         """The history up to and including the crash."""
-        seen = recording.until(self.position)
+        seen = recording.until(self.position, delivered=self.delivered)
         return [*seen, *unfinished(seen, 0), Crashed(0, self.position, self.fault), Ended(0, "crashed")]
+
+
+def touched_by(trace: Trace) -> dict[int, list[int]]:
+    """For each file and directory, the numbers of the operations that modified it, in order."""
+    found: dict[int, list[int]] = {}
+    for op in trace.ops:
+        objects = {op.file} if op.kind in DATA_KINDS or op.kind in ("create", "mkdir") else set()
+        if op.kind in NAME_KINDS:
+            objects |= {parent for parent in (op.parent, op.parent2) if parent >= 0}
+        for number in objects:
+            found.setdefault(number, []).append(op.index)
+    return found
 
 
 def unfinished(events: Iterable[Event], life: int) -> list[Event]:

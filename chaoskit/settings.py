@@ -28,6 +28,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     bias: Literal["uniform", "rare"] | None = None  # of a fuzz; None: rare
     runs: int | None = None  # schedules of a sample, or power-loss states
     until_violation: bool = False  # stop at the first one
+    accept_incomplete: bool = False  # a sweep that runs out of time may hold
     seconds: float | None = None
     jobs: int = 1
     store: str | None = None  # None: the scenario's default, if it has any
@@ -90,6 +91,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "--runs": self._runs_in_force(power),
             "--for": f"{self.seconds:g}s" if self.seconds is not None else None,
             "--until-violation": self.until_violation,
+            "--accept-incomplete": self.accept_incomplete,
             "--store": self.store,
             "--mutant": self.mutant,
             "--cold": self.cold,

@@ -3,7 +3,7 @@
 import pytest
 
 from chaoskit.faults.kill import Kill
-from chaoskit.model import Firing, Invoke, PersistPoint, Schedule
+from chaoskit.model import Ack, Firing, Invoke, PersistPoint, Schedule
 from chaoskit.search import budget as budgets
 from chaoskit.search.budget import Budget
 from chaoskit.search.plan import Seen
@@ -59,8 +59,8 @@ def point(op, name="write a"):
     return PersistPoint(name, op + 1, op)
 
 
-def test_a_kill_before_the_first_change_belongs_to_first_start():
-    tier = tier_of([Invoke(0, 7, 1, "change", {})])
+def test_a_kill_before_the_first_acknowledgement_belongs_to_first_start():
+    tier = tier_of([Invoke(0, 2, 1, "change", {}), Ack(0, 7, "changed", {})])
     assert tier(Schedule((Kill(point(3), "before"),))) == "first-start"
     assert tier(Schedule((Kill(point(7), "before"),))) == "process"
     assert tier(Schedule((Kill(point(3), "before"), Kill(point(1), "before")))) == "recovery"

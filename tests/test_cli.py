@@ -134,10 +134,10 @@ def test_a_token_of_another_version_is_refused(chaoskit):
 
 
 @pytest.mark.parametrize("name", ["BROKEN", "MISSING", "SILENT", "UNREPEATABLE"])
-def test_a_target_that_cannot_be_tested_is_unknown(chaoskit, name):
+def test_a_target_that_cannot_be_tested_has_an_exit_code_of_its_own(chaoskit, name):
     result = chaoskit("run", f"{TARGETS}:{name}")
-    assert result.returncode == 3
-    assert result.stderr.startswith("chaoskit: verdict: UNKNOWN: ")
+    assert result.returncode == 2
+    assert result.stderr.startswith("chaoskit: cannot be tested: ")
 
 
 def test_a_scenario_that_cannot_be_imported_is_unknown(chaoskit, tmp_path):

@@ -22,6 +22,7 @@ from chaoskit.search.result import Coverage
 from chaoskit.search.tiers import is_of_power, tiers as known_tiers
 
 SCHEMA = 1
+ENOUGH = 20  # crashes of a sampled tier that ran out of time, below which it shows nothing
 UNDISTURBED = "undisturbed"  # stands in for the tier of a violation without any fault, which also counts
 Sign = Literal["VIOLATED", "unknown", "hazard", "holds", "-"]
 FailOn = Literal["promise", "hazard"]
@@ -66,6 +67,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     coverage: dict[str, Coverage]
     promises: dict[str, Promise]
     declares_promises: bool = True  # else `promises` are the basic claims
+    accepts_incomplete: bool = False  # tiers that ran out of time may hold
     properties: dict[str, tuple[str, ...]]
     findings: tuple[CertifiedFinding, ...] = ()
     unknown: tuple[str, ...] = ()
@@ -135,6 +137,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     def reasons(self) -> list[str]:
         """Why HOLDS was not earned, each with a remedy if there is one."""
         found = list(self.unknown)
+        if not self.accepts_incomplete:
+            found += [f"{tier}: {why}" for tier, why in self.incomplete().items()]
         if not any(part.states for part in self.coverage.values()) or not self.measured():
             return [*found, "no crash was judged in the requested tiers"]
         if not self.promises and self.fails("hazard"):
@@ -150,6 +154,17 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
             ]
         if not self.unknown and "unknown" in self._signs():
             found.append("a cell stayed unknown")
+        return found
+
+    def incomplete(self) -> dict[str, str]:
+        """Tiers in which too little was tried to conclude anything, each with the remedy."""
+        found = {}
+        for tier, part in self.coverage.items():
+            remedy = "allow more time (--for), or --accept-incomplete"
+            if part.cut_short and part.possible is not None and part.states < part.possible:
+                found[tier] = f"time ran out after {part.states} of {part.possible} crashes: {remedy}"
+            elif part.cut_short and part.states < ENOUGH:
+                found[tier] = f"time ran out after {part.states} crashes, fewer than {ENOUGH}: {remedy}"
         return found
 
     def _tested_promises(self) -> set[str]:

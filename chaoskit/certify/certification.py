@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import platform
 import time
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -26,16 +27,18 @@ from chaoskit.certify.certificate import (
     promises_of,
     properties_of,
 )
-from chaoskit.model import Event, Fail, Invoke, Probe, Verdict, last, select
+from chaoskit.model import Ack, Event, Fail, Invoke, Probe, Verdict, last, select
 from chaoskit.recording import Recording, labels
 from chaoskit.run import environment
+from chaoskit.search.baseline import ViolatedUndisturbed
 from chaoskit.search.budget import Budget
 from chaoskit.search.campaign import Search, prepared, unprepared
-from chaoskit.search.plan import Plan, Sweep, Watch
+from chaoskit.search.outcome import Outcome
+from chaoskit.search.plan import Plan, Watch
 from chaoskit.search.progress import Progress, SoFar, silent
 from chaoskit.search.result import Coverage, Witness
-from chaoskit.search.rig import CannotTest
-from chaoskit.search.tiers import Scope, Tier, Watched, chosen, default_tiers, tier_of, tiers
+from chaoskit.search.rig import CannotTest, NotSeen
+from chaoskit.search.tiers import Scope, Tier, Watched, chosen, default_tiers, kill_schedules, tier_of, tiers
 from chaoskit.settings import Settings
 from chaoskit.story import tell
 
@@ -86,6 +89,7 @@ class _Examination:
         self._search = Search(Budget(settings.seconds, shares), progress)
         self._recording: Recording | None = None
         self._operations = 0
+        self._possible: Counter[str] = Counter()  # kill states per tier, where time may run out
 
     def _applies(self, watched: Watched) -> bool:
         return watched.subject == self._adapter.subject and set(watched.needs) <= set(self._adapter.methods)
@@ -104,7 +108,10 @@ class _Examination:
 
     def run(self) -> None:
         for variant in self._variants:
-            self._crash(variant)
+            try:
+                self._crash(variant)
+            except ViolatedUndisturbed as violated:
+                raise CannotTest(f"without any crash: {violated}") from None
         for tier, watched in self._watches:
             self._watch(tier.name, watched)
 
@@ -117,27 +124,19 @@ class _Examination:
     def _crash(self, variant: str) -> None:
         """All tiers with crashes: one recording, then plan by plan."""
         with prepared(self._resolved(variant), self._search, record=True, needs_points=False) as ready:
-            recording = ready.recording
+            recording, baseline = ready.recording, ready.baseline
             assert recording is not None
+            assert baseline is not None
             _check_that_it_is_as_read(self._adapter, recording.events)
-            _check_that_it_works(recording.events)
+            _check_that_it_works(recording.events, baseline)
+            _check_that_it_was_seen(recording)
+            assign = tier_of(recording.events)
             if self._recording is None:
                 self._recording = recording
                 self._operations = len({firing.point for firing in ready.firings})
-            if recording.trace.ops:
-                self._search.go_through(
-                    ready, self._distinct_plans(), tier_of(recording.events), self._tiers_of
-                )
-                return
-        self._kill_between_changes(variant)
-
-    def _kill_between_changes(self, variant: str) -> None:
-        """For a store that keeps nothing on disk: real kills before and after each change."""
-        resolved = self._resolved(variant, points="named", jobs=1)
-        with prepared(resolved, self._search, record=False) as ready:
-            self._search.go_through(
-                ready, [Sweep(fault="kill", deep=False)], tiers_of=lambda _plan: ["process"]
-            )
+            if self._settings.seconds is not None:
+                self._possible.update(map(assign, kill_schedules(recording)))
+            self._search.go_through(ready, self._distinct_plans(), assign, self._tiers_of)
 
     def _watch(self, tier: str, watched: Watched) -> None:
         with unprepared(self._resolved(f"#{watched.variant}", jobs=1)) as ready:
@@ -178,6 +177,7 @@ class _Examination:
             coverage={tier.name: self._coverage(tier.name) for tier in self._wanted},
             promises=promises,
             declares_promises=adapter.promises is not None,
+            accepts_incomplete=self._settings.accept_incomplete,
             properties=properties_of(claims),
             findings=tuple(certified(witness, promises) for witness in witnesses),
             unknown=tuple(str(doubt) for _, doubt in sorted(found.doubts.values())),
@@ -200,7 +200,9 @@ class _Examination:
     def _coverage(self, tier: str) -> Coverage:
         """A tier without any run is never complete."""
         covered = self._search.found.coverage(tier)
-        return msgspec.structs.replace(covered, complete=covered.complete and tier in self._plans)
+        return msgspec.structs.replace(
+            covered, complete=covered.complete and tier in self._plans, possible=self._possible.get(tier)
+        )
 
 
 def certified(witness: Witness, promises: dict[str, Promise]) -> CertifiedFinding:
@@ -227,7 +229,7 @@ def certified(witness: Witness, promises: dict[str, Promise]) -> CertifiedFindin
 
 
 def _check_that_it_is_as_read(adapter: Adapter, events: Sequence[Event]) -> None:
-    """The source was read, not run: what it inherits from another file would be missed without a word."""
+    """The source was read, not run: what it inherits from another file would be missed silently."""
     seen = next(select(events, Probe, "adapter")).data
     missed = sorted(set(seen["methods"]) - set(adapter.methods))
     if missed:
@@ -242,9 +244,29 @@ def _check_that_it_is_as_read(adapter: Adapter, events: Sequence[Event]) -> None
         )
 
 
-def _check_that_it_works(events: Sequence[Event]) -> None:
-    """A store that rejects every save loses none of them, so a HOLDS would be vacuous."""
+def _check_that_it_works(events: Sequence[Event], baseline: Outcome) -> None:
+    """Save, close, load in a new process, without any crash: what fails there says nothing about crashes."""
+    refused = next((p for p in select(events, Probe, "recovered") if "trouble" in p.data), None)
+    if refused:
+        raise CannotTest(f"open failed without any fault: {refused.data['trouble']}")
     failed = next(select(events, Fail), None)
     if failed:
         what = next(e.args for e in select(events, Invoke) if e.op == failed.op)
-        raise CannotTest(f"without any fault, {what['do']} {what.get('n', '')} failed: {failed.error}")
+        raise CannotTest(f"{what['do']} {what.get('n', '')} failed without any fault: {failed.error}")
+    if baseline.judgement.findings:
+        finding = baseline.judgement.findings[0]
+        when = "without any crash, after a clean restart in a new process"
+        raise CannotTest(f"{finding.signature} {when}: {finding.message}")
+
+
+def _check_that_it_was_seen(recording: Recording) -> None:
+    """A store that acknowledges changes while its directory stays as it is persists nothing there."""
+    acknowledged = sum(1 for _ in select(recording.events, Ack))
+    if acknowledged and not recording.trace.ops:
+        end = last(select(recording.events, Probe, "end"))
+        elsewhere = end.data.get("elsewhere", []) if end else []
+        hint = f"it opened {', '.join(elsewhere)}" if elsewhere else "it may use a server or another route"
+        raise NotSeen(
+            f"{acknowledged} changes were acknowledged, and no operation on the directory was seen: {hint}."
+            " Keep everything below the directory that open() or start() gets"
+        )

@@ -14,12 +14,22 @@ from chaoskit import registry
 from chaoskit.certify import certificate as certificates
 from chaoskit.certify.certificate import Certificate, FailOn
 from chaoskit.certify.certification import certify as examine, settings_for
-from chaoskit.cli.options import EXIT, VIOLATED, Duration, Seed, Tiers, check_disk, verbose_option, write_text
+from chaoskit.cli.options import (
+    EXIT,
+    VIOLATED,
+    Duration,
+    Seed,
+    Tiers,
+    accept_incomplete_option,
+    check_disk,
+    verbose_option,
+    write_text,
+)
 from chaoskit.cli.recent import remember
 from chaoskit.entry_points import CannotLoad
 from chaoskit.faults.power import MOST_STATES
 from chaoskit.run.environment import NoEnvironment
-from chaoskit.search.rig import CannotTest
+from chaoskit.search.rig import CannotTest, NotSeen
 from chaoskit.search.tiers import default_tiers, tiers
 from chaoskit.settings import Settings
 from chaoskit.show import pages
@@ -54,6 +64,7 @@ def _options(command: Command) -> Command:
         click.option(
             "--for", "seconds", type=Duration(), help="Time limit; unfinished tiers are marked incomplete."
         ),
+        accept_incomplete_option,
         click.option(
             "--jobs",
             type=click.IntRange(min=1),
@@ -215,7 +226,7 @@ def _certify_all(
     for name in names:
         try:
             made = _examined(settings_for(name, **options), wanted, terminal)
-        except (CannotTest, NoEnvironment, CannotLoad) as error:
+        except (CannotTest, NotSeen, NoEnvironment, CannotLoad) as error:
             left_out.append(f"{name}: {error}")
             continue
         write_text(directory / f"{name}.json", certificates.encode(made))

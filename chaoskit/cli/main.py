@@ -1,6 +1,7 @@
 """The entry point of the command line: its commands, and the exit code of each error.
 
-Exit codes: 0 HOLDS, 1 VIOLATED, 2 wrong use, 3 UNKNOWN (also when nothing ran), 130 interrupted.
+Exit codes: 0 HOLDS, 1 VIOLATED, 2 wrong use or a target that cannot be tested, 3 UNKNOWN (also when
+nothing ran), 130 interrupted.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from chaoskit.cli.options import NOTHING_KNOWN
 from chaoskit.cli.run import replay, report_, run
 from chaoskit.entry_points import CannotLoad, UnknownName
 from chaoskit.run.environment import NoEnvironment
-from chaoskit.search.rig import CannotTest
+from chaoskit.search.rig import CannotTest, NotSeen
 
 WRONG_USE, INTERRUPTED = 2, 130
 COMMANDS = (run, certify, replay, list_, explain, scoreboard, compare, report_, doctor)
@@ -61,7 +62,9 @@ def main() -> None:
         _fail(error.format_message(), WRONG_USE)
     except (ValueError, UnknownName, repro.BadToken) as error:
         _fail(str(error), WRONG_USE)
-    except (CannotTest, NoEnvironment, CannotLoad) as error:
+    except CannotTest as error:
+        _fail(f"cannot be tested: {error}", WRONG_USE)
+    except (NotSeen, NoEnvironment, CannotLoad) as error:
         _fail(f"verdict: UNKNOWN: {error}", NOTHING_KNOWN)
     except (KeyboardInterrupt, Abort):
         _fail("interrupted: all processes ended, all temporary files removed", INTERRUPTED)

@@ -31,6 +31,13 @@ verbose_option = click.option(
 )
 
 
+accept_incomplete_option = click.option(
+    "--accept-incomplete",
+    is_flag=True,
+    help="What runs out of time may still hold; otherwise the verdict is UNKNOWN.",
+)
+
+
 def check_disk() -> None:
     """Raises ValueError with the reason if disk operations cannot be traced on this machine."""
     reason = interposer.available()

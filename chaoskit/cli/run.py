@@ -17,6 +17,7 @@ from chaoskit.cli.options import (
     Duration,
     Faults,
     Seed,
+    accept_incomplete_option,
     check_disk,
     state_directory,
     verbose_option,
@@ -97,6 +98,7 @@ from chaoskit.show.terminal import Terminal
     "--until-violation has no limit by default.",
 )
 @click.option("--for", "seconds", type=Duration(), help="Time limit, e.g. 60s or 10m.")
+@accept_incomplete_option
 @click.option("--until-violation", is_flag=True, help="Stop at the first violation.")
 @click.option(
     "--jobs",

@@ -34,6 +34,14 @@ def images(trace: Trace) -> Iterator[Image]:
         yield image
 
 
+def last_image(trace: Trace) -> Image:
+    """The directory at the end of the trace, as far as the trace knows."""
+    image = initial_image(trace)
+    for op in trace.ops:
+        image = apply(image, op)
+    return image
+
+
 def kill_states(trace: Trace) -> Iterator[KillState]:
     """Every position, and the first half of each write."""
     for position, image in enumerate(images(trace)):

@@ -2,22 +2,24 @@
 
 `materialise` turns a directory that holds `previous` into `image` and writes only the difference. A
 recovery in between changes the directory in unknown ways: `StagingDirectory` remembers what it wrote and
-restores files that were changed since. It sets every file's mtime to a time in the past, so that any
-later write shows, however coarse the clock is. Stores through a mapping do not change the mtime on
-tmpfs, so files in `always` (SQLite's shared memory) are always rewritten.
+restores files that were changed since. It sets every mtime to a time in the past, in the order of the
+last modifications, so that any later write shows, however coarse the clock is. Stores through a mapping do
+not change the mtime on tmpfs, so files in `always` (SQLite's shared memory) are always rewritten.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from chaoskit.disk.filedata import EMPTY, PAGE, FileData
 from chaoskit.disk.image import DirNode, FileNode, Image, Object, SymlinkNode
 from chaoskit.disk.ops import ROOT
 
 LONG_AGO = 1_000_000_000 * 10**9
+TICK = 10**7  # nanoseconds between two operations: the order of modifications is visible, and all are past
+Times = Mapping[int, int]  # object -> the operation that last modified it
 Ignore = Callable[[str], bool]
 
 
@@ -29,6 +31,19 @@ def materialise(image: Image, directory: str | os.PathLike[str], previous: Image
         _Builder(image, root).fill(ROOT, root)
     elif previous.nodes is not image.nodes:
         _Change(previous, image, root).carry_out()
+
+
+def set_times(image: Image, directory: str | os.PathLike[str], times: Times) -> None:
+    """Gives everything the modification time that its last operation had, at least in order."""
+    root = os.fspath(directory)
+    for path, number, node in image.walk():
+        if not isinstance(node, SymlinkNode):
+            when = time_of(number, times)
+            os.utime(f"{root}/{path}", ns=(when, when))
+
+
+def time_of(number: int, times: Times) -> int:
+    return LONG_AGO + TICK * (times[number] + 1 if number in times else 0)
 
 
 def _scan(root: str, below: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
@@ -212,10 +227,21 @@ class StagingDirectory:
         self._marks: dict[str, tuple[int, int, int]] = {}
         self._flat: dict[str, _Flat] = {}
 
-    def show(self, image: Image) -> None:
+    @property
+    def parent(self) -> str:
+        return os.path.dirname(self.root)
+
+    def move_to(self, directory: str | os.PathLike[str]) -> None:
+        """The same content under another name."""
+        new = os.fspath(directory)
+        if new != self.root and os.path.isdir(self.root):
+            os.rename(self.root, new)
+        self.root = new
+
+    def show(self, image: Image, times: Times | None = None) -> None:
         previous = self._shown if self._shown and self._put_back(self._shown) else None
         materialise(image, self.root, previous)
-        self._mark()
+        self._mark(image, times or {})
         self._shown = image
 
     def _put_back(self, shown: Image) -> bool:
@@ -240,14 +266,18 @@ class StagingDirectory:
             _write_new(f"{self.root}/{path}", flat.content)
         return True
 
-    def _mark(self) -> None:
+    def _mark(self, image: Image, times: Times) -> None:
+        numbers = {path: number for path, number, _ in image.walk()}
         self._marks = {}
         for path, entry in _scan(self.root):
-            number, size, changed = _mark_of(entry)
-            if entry.is_file(follow_symlinks=False) and changed != LONG_AGO:
-                os.utime(entry.path, ns=(LONG_AGO, LONG_AGO))
-                changed = LONG_AGO
-            self._marks[path] = number, size, changed
+            if entry.is_symlink():
+                self._marks[path] = _mark_of(entry)
+                continue
+            when = time_of(numbers[path], times)
+            if entry.stat(follow_symlinks=False).st_mtime_ns != when:
+                os.utime(entry.path, ns=(when, when))
+            number, size, _ = _mark_of(entry)
+            self._marks[path] = number, size, 0 if entry.is_dir(follow_symlinks=False) else when
 
 
 def _mark_of(entry: os.DirEntry[str]) -> tuple[int, int, int]:

@@ -14,7 +14,7 @@ import msgspec
 from chaoskit.disk import interposer, kill_states
 from chaoskit.faults.kind import Arming, FaultKind, StateSource
 from chaoskit.inside.protocol import NamedKill
-from chaoskit.model import Fault, Firing, PersistPoint, Placed, When
+from chaoskit.model import Ack, Fault, Firing, PersistPoint, Placed, When
 from chaoskit.recording import CrashState, Recording, points
 
 STRIDE = 16
@@ -58,18 +58,25 @@ def states(recording: Recording, source: StateSource) -> Iterator[CrashState]:
 
 
 def _states(recording: Recording) -> Iterator[CrashState]:
-    """A sync does not change what a kill leaves: before and after it are one state, unless something was
-    reported in between."""
+    """A sync changes nothing that a kill leaves: unless something was reported in between, the states
+    before and after it are the same. Where something was acknowledged, the process may also die between
+    the operation and the acknowledgement."""
     where = points(recording.trace)
     seen_at = {event.at for event in recording.events if isinstance(event, Placed)}
+    acked_at = {event.at for event in recording.events if isinstance(event, Ack)}
     known = None
     for state in kill_states.kill_states(recording.trace):
+        between = state.written is None
+        if between and state.position in acked_at and state.position:
+            fault = Kill(where[state.position - 1], "after")
+            yield CrashState(state.position, state.image, fault, delivered=False)
         if state.image.digest == known and state.position not in seen_at:
             continue
-        if state.written is None:
+        if between:
             known = state.image.digest
-        fault = Kill(where[state.position], "before" if state.written is None else "half")
-        yield CrashState(state.position, state.image, fault)
+        yield CrashState(
+            state.position, state.image, Kill(where[state.position], "before" if between else "half")
+        )
 
 
 KIND = FaultKind(

@@ -61,7 +61,9 @@ def arm(fault: PowerLoss) -> Arming:
 
 
 def after_death(fault: PowerLoss, trace: Trace, directory: Path) -> None:
-    staging.materialise(candidate_of(trace, fault).image, directory, None)
+    candidate = candidate_of(trace, fault)
+    staging.materialise(candidate.image, directory, None)
+    staging.set_times(candidate.image, directory, Recording(trace, ()).times(candidate.at))
 
 
 def states(recording: Recording, source: StateSource) -> Iterator[CrashState]:

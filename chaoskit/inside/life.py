@@ -80,6 +80,7 @@ class Life:
     `workload` is the scenario's plain data; `seed` decides everything random; `store` is the kind of
     store to use, if the scenario offers a choice; `interrupted` has the arguments of the operations
     that the previous life did not complete: what a client would retry.
+    `final` is true in an extra life after the last one, which only looks at what the others left.
     A target that leaves something behind in its process sets `tainted`: the process is not reused.
     """
 
@@ -90,11 +91,17 @@ class Life:
         self.store = spec.store
         self.workload = spec.workload
         self.interrupted = spec.interrupted
+        self.final = spec.final
         self.tainted = False
         self._channel = channel
         self._position = position
         self._operations = 0
         self._ticks = 0
+
+    @property
+    def position(self) -> int:
+        """How many points this life has passed: operations on its files if these are watched, else names."""
+        return self._position()
 
     def now(self) -> float:
         """Virtual time in seconds: advances a millisecond per call and a minute per life."""
@@ -123,7 +130,9 @@ class Life:
         operation = Operation()
         try:
             yield operation
-        except Exception as error:
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # SystemExit and a cancellation are answers, too
             words = said_by(error, self.directory)
             self._channel.tell({**self._head("fail"), "op": number, "error": words})
             raise

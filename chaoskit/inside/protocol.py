@@ -33,6 +33,7 @@ class LifeSpec:
     workload: Any
     interrupted: list[dict[str, Any]]  # operations that the previous life did not complete
     kill: NamedKill | None
+    final: bool = False  # an extra life that only looks
 
     @property
     def reuses_process(self) -> bool:

@@ -50,11 +50,14 @@ ODD = 'Zürich \u2028 \U0001f4a5 \x00 "quotes" \\ back \x7f \n line'  # breaks n
 CONNECT = sqlite3.connect  # the original: each life of a reused process patches it again
 MOST = 3  # items per call, unless the adapter's limit is lower
 PLAIN = 100_000  # characters; texts from this size on contain no ODD ones
+WRITING = os.O_WRONLY | os.O_RDWR
 FRESH = 1000  # numbers from here on are saves after a crash, which check that the store still works
 
 
 def main(life: Life) -> None:
     make_repeatable(life)
+    if life.number == 0:
+        sys.addaudithook(_note_opened)
     adapter = load(life.workload["adapter"])()
     introduce(life, adapter)
     store = Store(adapter, life.directory)
@@ -84,12 +87,36 @@ def _live(life: Life, store: Store) -> None:
         return
     if life.number:
         life.probe("recovered", sessions={s: store.look(s) for s in sessions})
+    if life.number and not life.final:
         _change(life, store, [{**operation, "again": True} for operation in life.interrupted])
-        _change(life, store, [_step(store, s, FRESH + life.number) for s in sessions])
-    else:
+        # A session whose change was repeated keeps that as its latest: a newer one would hide its loss.
+        repeated = {operation["session"] for operation in life.interrupted}
+        others = [s for s in sessions if s not in repeated]
+        _change(life, store, [_step(store, s, FRESH + life.number) for s in others])
+    elif not life.number:
         _change(life, store, life.workload["steps"])
-    life.probe("end", sessions={s: store.look(s) for s in sessions}, settings=store.settings())
+    if not life.final:
+        looks = {s: store.look(s) for s in sessions}
+        # Only where nothing was seen in the directory: names of other files may differ from run to run.
+        unseen = life.number == 0 and life.position == 0
+        outside = {"elsewhere": opened_outside(life.directory)} if unseen else {}
+        life.probe("end", sessions=looks, settings=store.settings(), **outside)
     store.close()
+
+
+_opened: set[str] = set()  # files that this process opened for writing, and databases
+
+
+def _note_opened(event: str, args: tuple[Any, ...]) -> None:
+    if event == "sqlite3.connect" or (event == "open" and isinstance(args[2], int) and args[2] & WRITING):
+        _opened.add(str(args[0]))
+
+
+def opened_outside(directory: Path) -> list[str]:
+    """A few files outside the directory that may hold what the target persists."""
+    inside = (str(directory), str(directory.resolve()), "/proc/", "/dev/", ":memory:")
+    places = {os.path.abspath(path) if path != ":memory:" else path for path in _opened}
+    return sorted(path for path in places if not path.startswith(inside))[:5]
 
 
 def _step(store: Store, session: str, n: int) -> dict[str, Any]:
@@ -143,7 +170,9 @@ def _reported(life: Life, step: dict[str, Any]) -> Iterator[None]:
             yield
             life.ack("changed", **step)
             sys.audit("persist.point", step["do"], "after")  # for stores that keep nothing on disk
-    except Exception:  # noqa: BLE001 - it is in the history as `fail`; a library may raise anything
+    except GeneratorExit:
+        raise
+    except BaseException:  # noqa: BLE001 - it is in the history as `fail`; a library may raise anything
         return
 
 
@@ -296,7 +325,8 @@ def recognised(session: str, found: Any) -> Any:
 def meet_a_zombie(life: Life, store: Store) -> None:
     """A process opens the store, saves and is paused; a second one takes over; then the first resumes.
 
-    The second process' acknowledged save must survive, whatever result the first one gets.
+    The second process' acknowledged save must survive, whatever result the first one gets. A third process
+    looks: the second one might answer from its memory.
     """
     session, first, second, late = "a", 1, 2, 3
     reading, writing = os.pipe()
@@ -308,25 +338,58 @@ def meet_a_zombie(life: Life, store: Store) -> None:
     _, status = os.waitpid(zombie, os.WUNTRACED)
     if not os.WIFSTOPPED(status):
         raise RuntimeError("the first process could not save before it was to be paused")
-    trouble = store.opens()
-    if trouble:  # the store admits no second process while the first one lives
-        life.probe("zombie", trouble=trouble)
+    refusal = _in_a_child(lambda: _take_over(store, session, second))
+    if refusal:  # the store admits no second process while the first one lives: there is no newer state
+        life.probe("zombie", refused=None, trouble=refusal)
         os.kill(zombie, signal.SIGKILL)
         os.waitpid(zombie, 0)
         return
-    try:
-        store.look(session)
-        store.do(_step(store, session, second))
-    except Exception as error:  # noqa: BLE001 - any exception is a refusal: there is no newer state
-        trouble = store.said(error)
     os.kill(zombie, signal.SIGCONT)
     _, status = os.waitpid(zombie, 0)
-    if trouble:
-        life.probe("zombie", trouble=trouble)
-        return
     refused = os.waitstatus_to_exitcode(status) != 0
-    life.probe("zombie", refused=refused, before=second, late=late, **store.look(session))
-    store.close()
+    found = _in_a_child(lambda: _look_afresh(store, session))
+    life.probe("zombie", refused=refused, before=second, late=late, **found)
+
+
+def _take_over(store: Store, session: str, n: int) -> str:
+    """Nothing, or why the second process could not save."""
+    trouble = store.opens()
+    if trouble:
+        return trouble
+    try:
+        store.look(session)
+        store.do(_step(store, session, n))
+        store.close()
+    except BaseException as error:  # noqa: BLE001 - any exception is a refusal
+        return store.said(error)
+    return ""
+
+
+def _look_afresh(store: Store, session: str) -> dict[str, Any]:
+    trouble = store.opens()
+    return {"trouble": trouble} if trouble else store.look(session)
+
+
+def _in_a_child(work: Callable[[], Any]) -> Any:
+    """What `work` returns in a process of its own."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.close(reading)
+            with os.fdopen(writing, "w") as pipe:
+                json.dump(work(), pipe)
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        text = pipe.read()
+    os.waitpid(child, 0)
+    if not text:
+        raise RuntimeError("a process that was to take over from the paused one died without a report")
+    return json.loads(text)
 
 
 def _be_the_zombie(store: Store, session: str, first: int, late: int, writing: int) -> int:

@@ -27,7 +27,9 @@ from pathlib import Path
 
 import msgspec
 
+from chaoskit.disk.kill_states import last_image
 from chaoskit.disk.staging import StagingDirectory
+from chaoskit.disk.verify import differences
 from chaoskit.faults.kind import Arming, kind_of
 from chaoskit.inside.points import KILLED
 from chaoskit.inside.protocol import LifeSpec
@@ -59,18 +61,20 @@ from chaoskit.run.world import World
 from chaoskit.run.zygote import Zygote
 
 HISTORY_FILE = "history.jsonl"
+STATE = "state"  # below a run's directory: what the target persists
 _JSON = msgspec.json.Encoder()
 PASSED = 3  # points before a crash that its story shows
 LIVES_PER_PROCESS = 120  # bounds the number of states that a leak in the target can affect
 
 
 class Supervisor:
-    """Runs schedules of one scenario, one at a time, on one zygote."""
+    """Runs schedules of one scenario, one at a time; lives after the first have a zygote of their own."""
 
     def __init__(
         self,
         scenario: Scenario,
         zygote: Zygote,
+        later: Zygote | None = None,
         *,
         store: str | None = None,
         mutant: Mutant | None = None,
@@ -79,32 +83,45 @@ class Supervisor:
     ) -> None:
         self._scenario = scenario
         self._zygote = zygote
+        self._later = later or zygote
         self._store = store
         self._mutant = mutant
         self._deadline = deadline or scenario.target.deadline
         self._watch = watch
         self._reused: _Process | None = None
+        self._recoveries = 0
         self._stage: StagingDirectory | None = None
 
     # --- real runs
 
-    def carry_out(self, schedule: Schedule, directory: Path, workload: Workload) -> Run:
+    def carry_out(
+        self, schedule: Schedule, directory: Path, workload: Workload, *, look_again: bool = True
+    ) -> Run:
         """One run in its own directory; the target's files are in `state` below it."""
         run = _RunInProgress(self._scenario, directory, workload)
         faults: tuple[Fault | None, ...] = (*schedule.faults, None)
         for life, fault in enumerate(faults):
-            how = self._live(run, _Process(self._zygote, directory, life), life, fault, self._watch)
+            zygote = self._later if life else self._zygote
+            how = self._live(run, _Process(zygote, directory, life), life, fault, self._watch)
             if not run.goes_on(how, fault):
                 break
             if fault:
                 self._finish_off(run, fault)
+        if look_again and self._scenario.target.looks_again and how == "completed":
+            self._look_again(run, directory, len(faults))
         return run.finish(schedule)
+
+    def _look_again(self, run: _RunInProgress, directory: Path, life: int) -> None:
+        """In a process that has not seen the lives before: it knows only what is on the disk."""
+        self._live(run, _Process(self._later, directory, life), life, None, None, final=True)
 
     def record(self, directory: Path, workload: Workload) -> tuple[Run, Recording]:
         """The run without faults, with every disk operation."""
         assert self._watch is not None, "recording needs a disk watch"
-        run = self.carry_out(Schedule(), directory, workload)
-        return run, Recording(self._watch.trace(), run.history.events)
+        run = self.carry_out(Schedule(), directory, workload, look_again=False)
+        trace = self._watch.trace()
+        unseen = differences(last_image(trace), directory / STATE)
+        return run, Recording(trace, run.history.events, tuple(unseen))
 
     def _finish_off(self, run: _RunInProgress, fault: Fault) -> None:
         """Applies the fault to the directory of the process that it killed."""
@@ -117,12 +134,16 @@ class Supervisor:
 
     def recover(self, recording: Recording, state: CrashState, directory: Path, workload: Workload) -> Run:
         """Runs only the life after the crash, on the state that the crash left. `directory` is reused."""
-        run = _RunInProgress(self._scenario, directory, workload)
+        self._recoveries += 1  # a place of its own: a process that is reused may remember the last one
+        run = _RunInProgress(self._scenario, directory, workload, f"state-{self._recoveries}")
         run.begin_with(state.events(recording))
-        if self._stage is None or self._stage.root != str(run.state):
+        if self._stage is None or self._stage.parent != str(directory):
             self._stage = StagingDirectory(run.state)
-        self._stage.show(state.image)
-        self._live(run, self._process_for(directory), 1, None, None)
+        self._stage.move_to(run.state)
+        self._stage.show(state.image, recording.times(state.position))
+        how = self._live(run, self._process_for(directory), 1, None, None)
+        if self._scenario.target.looks_again and how == "completed":
+            self._look_again(run, directory, 2)
         return run.finish(Schedule((state.fault,)))
 
     def _process_for(self, directory: Path) -> _Process:
@@ -130,7 +151,7 @@ class Supervisor:
         if self._reused and (self._reused.lives >= LIVES_PER_PROCESS or self._mutant):
             self.retire()
         if self._reused is None:
-            self._reused = _Process(self._zygote, directory, 1, kept=True)
+            self._reused = _Process(self._later, directory, 1, kept=True)
         return self._reused
 
     def retire(self) -> None:
@@ -142,13 +163,23 @@ class Supervisor:
     # --- one life
 
     def _live(
-        self, run: _RunInProgress, process: _Process, life: int, fault: Fault | None, watch: DiskWatch | None
+        self,
+        run: _RunInProgress,
+        process: _Process,
+        life: int,
+        fault: Fault | None,
+        watch: DiskWatch | None,
+        *,
+        final: bool = False,
     ) -> How:
         run.events.append(Born(life))
         arming = kind_of(fault).arm(fault) if fault else Arming()
         if watch:
             watch.arm(run.state, arming.disk)
-        process.begin(self._spec(run, life, arming, watch, buffered=fault is None))
+        # What a life had reported before it hung must not be lost with it; where the target is somebody
+        # else's, that is worth a message at a time.
+        buffered = fault is None and not self._scenario.target.looks_again
+        process.begin(self._spec(run, life, arming, watch, buffered=buffered, final=final))
         conversation = Conversation(process.channel, run.world, run.events)
         deadline = time.monotonic() + self._deadline
         timely = conversation.listen(process.process, deadline, until_death=not process.kept)
@@ -157,7 +188,8 @@ class Supervisor:
         if process is self._reused and not survives:
             self._reused = None
         named, killed_at_name = read_trace(run.directory / f"trace-{life}")
-        run.traces.append(firings_of(watch.trace(), run.events, life) if watch else named)
+        if not final:  # plans crash what a target does, not the harness' look at it
+            run.traces.append(firings_of(watch.trace(), run.events, life) if watch else named)
         if watch:
             run.doubts += [Doubt("blind-spot", str(spot)) for spot in watch.blind_spots()]
         struck = killed_at_name or bool(watch and watch.fired)
@@ -177,7 +209,14 @@ class Supervisor:
         return run.end(life, "died", describe_status(end.status or 0))
 
     def _spec(
-        self, run: _RunInProgress, life: int, arming: Arming, watch: DiskWatch | None, *, buffered: bool
+        self,
+        run: _RunInProgress,
+        life: int,
+        arming: Arming,
+        watch: DiskWatch | None,
+        *,
+        buffered: bool,
+        final: bool,
     ) -> LifeSpec:
         return LifeSpec(
             entry=self._scenario.target.entry,
@@ -192,6 +231,7 @@ class Supervisor:
             workload=run.workload.content,
             interrupted=interrupted(run.events, life - 1),
             kill=arming.named,
+            final=final,
         )
 
 
@@ -246,10 +286,10 @@ class _Process:
 class _RunInProgress:
     """A run while it is executed. Names of the files of life n end in `-n`."""
 
-    def __init__(self, scenario: Scenario, directory: Path, workload: Workload) -> None:
+    def __init__(self, scenario: Scenario, directory: Path, workload: Workload, state: str = STATE) -> None:
         self.directory = directory
         self.workload = workload
-        self.state = directory / "state"
+        self.state = directory / state
         self.world = World(scenario.services)
         self.events: list[Event] = []
         self.traces: list[tuple[Firing, ...]] = []

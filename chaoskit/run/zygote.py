@@ -18,16 +18,18 @@ from chaoskit.model import Target
 from chaoskit.run import environment
 from chaoskit.run.workspace import SESSION_VARIABLE
 
-# Runs with the same seed must be the same: the order of sets must not differ between interpreters.
-FIXED_ENVIRONMENT = {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"}
+# Threads at import would make forking unsafe: libraries that use these variables start none.
+SINGLE_THREADED = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
-def _environment(session: str, watch_disk: bool, python: str) -> dict[str, str]:
+def _environment(session: str, watch_disk: bool, python: str, hash_seed: int) -> dict[str, str]:
     # The target imports modules from the same path as the harness. In a separate environment it gets
     # only the modules that have to run inside it.
     ours = [path for path in sys.path if path]
     paths = os.pathsep.join(ours if python == sys.executable else [environment.only_inside()])
-    own = {"PYTHONPATH": paths, **FIXED_ENVIRONMENT, SESSION_VARIABLE: session}
+    # Runs with the same seed must be the same: the order of sets must not differ between them.
+    fixed = {"PYTHONHASHSEED": str(hash_seed), **SINGLE_THREADED}
+    own = {"PYTHONPATH": paths, **fixed, SESSION_VARIABLE: session}
     return interposer.preload({**os.environ, **own}) if watch_disk else {**os.environ, **own}
 
 
@@ -58,7 +60,15 @@ class Process:
 
 
 class Zygote:
-    def __init__(self, target: Target, *, session: str, cold: bool = False, watch_disk: bool = False) -> None:
+    def __init__(
+        self,
+        target: Target,
+        *,
+        session: str,
+        cold: bool = False,
+        watch_disk: bool = False,
+        hash_seed: int = 0,
+    ) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         preload = () if cold else (target.entry, *target.preload)
         mode = "cold" if cold else "warm"
@@ -79,7 +89,7 @@ class Zygote:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # only the harness gets Ctrl-C; it then ends the zygote
                 stdin=subprocess.DEVNULL,
-                env=_environment(session, watch_disk, python),
+                env=_environment(session, watch_disk, python, hash_seed),
             )
         self._check(self._answer())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -21,6 +22,11 @@ DIFFERS = (
     "the target takes time, ids or randomness from a source other than its seed"
 )
 
+REMEDY = (
+    "a wall clock, a thread or a random id in a file name or in the order of writes: derive it from the seed,"
+    " or let one thread write"
+)
+
 
 def undisturbed(rig: Rig, *, needs_points: bool = True) -> tuple[Outcome, Workload]:
     """The outcome of the run without faults, and the workload with its events.
@@ -32,10 +38,40 @@ def undisturbed(rig: Rig, *, needs_points: bool = True) -> tuple[Outcome, Worklo
     _check_completed(first, directory)
     if needs_points and not first.traces[0]:
         raise CannotTest(NO_POINTS)
-    second, _ = rig.run(Schedule(), workload)
+    second, other = rig.run(Schedule(), workload)
     if (first.history, first.traces) != (second.history, second.traces):
-        raise CannotTest(DIFFERS)
+        for run, place in ((first, directory), (second, other)):
+            outcome, known = judge_undisturbed(rig, run, place, workload)
+            if outcome.judgement.findings:  # wrong without any fault, in at least one of two runs
+                raise ViolatedUndisturbed(outcome, known)
+        raise CannotTest(f"{DIFFERS}: {first_difference(first, second)}")
+    shutil.rmtree(other)
     return judge_undisturbed(rig, first, directory, workload)
+
+
+class ViolatedUndisturbed(Exception):
+    """Two runs without faults differ, and one of them already violates an invariant."""
+
+    def __init__(self, outcome: Outcome, workload: Workload) -> None:
+        super().__init__("; ".join(f.message for f in outcome.judgement.findings))
+        self.outcome = outcome
+        self.workload = workload
+
+
+def first_difference(one: Run, other: Run) -> str:
+    """Where two runs part, and what usually causes it."""
+    for mine, theirs in itertools.zip_longest(one.traces[0], other.traces[0]):
+        if mine != theirs:
+            names = [str(firing.point) if firing else "nothing" for firing in (mine, theirs)]
+            return f"one run passes {names[0]} where the other passes {names[1]} ({REMEDY})"
+    for event, its in itertools.zip_longest(one.history.events, other.history.events):
+        if event != its:
+            return f"one run reports {_short(event)} where the other reports {_short(its)} ({REMEDY})"
+    return REMEDY
+
+
+def _short(event: object) -> str:
+    return repr(event)[:160]
 
 
 def judge_undisturbed(rig: Rig, run: Run, directory: Path, workload: Workload) -> tuple[Outcome, Workload]:

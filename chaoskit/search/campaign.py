@@ -19,11 +19,11 @@ from typing import TypeVar
 import msgspec
 
 from chaoskit.faults.kind import StateSource, kind
-from chaoskit.model import Firing, Schedule, Workload
+from chaoskit.model import Doubt, Firing, Schedule, Workload
 from chaoskit.recording import Recording
 from chaoskit.registry import Resolved
 from chaoskit.run.workspace import Workspace
-from chaoskit.search.baseline import judge_undisturbed, undisturbed
+from chaoskit.search.baseline import ViolatedUndisturbed, judge_undisturbed, undisturbed
 from chaoskit.search.budget import Budget, Share
 from chaoskit.search.confirm import confirm_all
 from chaoskit.search.executors import Executor, executor_for
@@ -119,6 +119,7 @@ class Search:
         self._until_violation = until_violation
         self._planned: int | None = 0
         self._campaigns = 0
+        self.cut_short = False  # a sweep did not reach its end
         self._so_far = SoFar(phase="starting", limit=budget.limit)
 
     def announce(self, phase: str, **numbers: int | None) -> None:
@@ -133,6 +134,10 @@ class Search:
         """Whether the search can stop early: it was to stop at a violation, and found one."""
         return self._until_violation and self.found.violated
 
+    def so_far(self) -> str:
+        planned = f" of {self._planned}" if self._planned else ""
+        return f"{self.found.runs}{planned} runs"
+
     def go_through(
         self,
         ready: Ready,
@@ -142,13 +147,18 @@ class Search:
     ) -> None:
         """`tiers_of`: the tiers that a plan covers, marked incomplete if the plan does not finish."""
         adding = Accumulator(ready.resolved.claims, tier_of)
+        for line in ready.recording.unseen if ready.recording else ():
+            adding.partial.note(Doubt("blind-spot", line), (self._campaigns, 0))
         if ready.baseline:
             adding.add(ready.baseline, (self._campaigns, 0))
         job = Job(settings=ready.resolved.settings, workload=ready.workload, recording=ready.recording)
         with closing(executor_for(job, ready.rig, ready.workspace)) as executor:
             for number, plan in enumerate(plans, 1):
-                if not self._complete(plan, ready, executor, adding, number):
-                    adding.leave_out(tiers_of(plan))
+                share = self._budget.share()
+                if not self._complete(plan, ready, executor, adding, number, share):
+                    adding.leave_out(tiers_of(plan), cut_short=share.ran_out)
+                # A sample ends with its budget; a sweep that ends early has proved less than it says.
+                self.cut_short |= share.ran_out and plan.exhaustive and plan.most is None
                 if self._until_violation and adding.partial.violated:
                     break
         if ready.recording:
@@ -157,11 +167,17 @@ class Search:
         self.found = self.found.merge(with_tokens(adding.partial, ready.resolved.settings))
         self._campaigns += 1
 
+    def add_undisturbed(self, outcome: Outcome, resolved: Resolved) -> None:
+        """A run without faults that is wrong by itself: there is nothing to crash."""
+        adding = Accumulator(resolved.claims, lambda schedule: schedule.tier)
+        adding.add(outcome, (self._campaigns, 0))
+        self.found = self.found.merge(with_tokens(adding.partial, resolved.settings))
+        self._campaigns += 1
+
     def _complete(
-        self, plan: Plan, ready: Ready, executor: Executor, adding: Accumulator, number: int
+        self, plan: Plan, ready: Ready, executor: Executor, adding: Accumulator, number: int, share: Share
     ) -> bool:
         """Executes one plan; returns whether it was exhaustive."""
-        share = self._budget.share()
         done = 0
         for order, outcome in self._outcomes(plan, ready, executor, share):
             self._add(adding, plan, outcome, (self._campaigns, number, *order))
@@ -236,12 +252,17 @@ def run_campaign(resolved: Resolved, progress: Progress = silent) -> Result:
         if not search.over:
             part = msgspec.structs.replace(resolved.settings, faults=(fault,))
             _with_fault(search, msgspec.structs.replace(resolved, settings=part))
+    if search.cut_short and not settings.accept_incomplete:
+        search.found.note(Doubt("cut-short", search.so_far()), (len(settings.faults),))
     return result_of(search.found, resolved.settings, resolved.claims, budget.seconds)
 
 
 def _with_fault(search: Search, resolved: Resolved) -> None:
-    with prepared(resolved, search, record=resolved.settings.rebuilds) as ready:
-        search.go_through(ready, [plan_of(resolved.settings)])
+    try:
+        with prepared(resolved, search, record=resolved.settings.rebuilds) as ready:
+            search.go_through(ready, [plan_of(resolved.settings)])
+    except ViolatedUndisturbed as violated:
+        search.add_undisturbed(violated.outcome, resolved)
 
 
 def plan_of(settings: Settings) -> Plan:

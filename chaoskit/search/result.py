@@ -48,9 +48,10 @@ class Witness(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.finding.signature} [{self.tier}]"
 
     @property
-    def rank(self) -> tuple[int, Order, str]:
-        """Fewest crashes first, then the order of the plan: the witness that is easiest to read."""
-        return len(self.schedule.faults), self.order, str(self.schedule)
+    def rank(self) -> tuple[bool, int, Order, str]:
+        """The witness that is easiest to read: fewest crashes first, then the order of the plan. A real
+        crash comes before a rebuilt state, which may turn out not to be reproducible."""
+        return self.rebuilt and not self.confirmed, len(self.schedule.faults), self.order, str(self.schedule)
 
 
 class Tally(msgspec.Struct, kw_only=True):
@@ -74,6 +75,8 @@ class Coverage(msgspec.Struct, kw_only=True):
     confirmed: int = 0  # of these, real crashes
     missed: int = 0  # planned faults that did not fire
     complete: bool = True  # exhaustive: neither sampled nor cut short
+    cut_short: bool = False  # time ran out
+    possible: int | None = None  # crash states that there are, where that is known
 
     def plus(self, other: Coverage) -> Coverage:
         return Coverage(
@@ -81,6 +84,8 @@ class Coverage(msgspec.Struct, kw_only=True):
             confirmed=self.confirmed + other.confirmed,
             missed=self.missed + other.missed,
             complete=self.complete and other.complete,
+            cut_short=self.cut_short or other.cut_short,
+            possible=_sum(self.possible, other.possible),
         )
 
 
@@ -167,6 +172,10 @@ def _union(mine: dict[K, V], others: dict[K, V], both: Callable[[V, V], V]) -> d
     return {**mine, **others, **shared}
 
 
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None and other is None else (one or 0) + (other or 0)
+
+
 def _clearer(one: Witness, other: Witness) -> Witness:
     chosen = min(one, other, key=lambda witness: witness.rank)
     return msgspec.structs.replace(chosen, times=one.times + other.times)
@@ -197,11 +206,12 @@ class Accumulator:
         judgement = msgspec.structs.replace(outcome.judgement, findings=mine)
         self._note(msgspec.structs.replace(outcome, judgement=judgement), order, tier)
 
-    def leave_out(self, tiers: Iterable[str]) -> None:
+    def leave_out(self, tiers: Iterable[str], *, cut_short: bool) -> None:
         """Marks these tiers as incomplete."""
         for tier in tiers:
-            if tier in self.partial.tiers:
-                self.partial.tiers[tier].complete = False
+            covered = self.partial.tiers.setdefault(tier, Coverage())
+            covered.complete = False
+            covered.cut_short |= cut_short
 
     def _add_undisturbed(self, outcome: Outcome) -> None:
         """A run without faults can violate a claim, but if it holds, that says nothing about crashes."""

@@ -11,6 +11,7 @@ import random
 import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -32,6 +33,10 @@ class CannotTest(Exception):
     """No verdict is possible: the target does not start, or fails without any fault."""
 
 
+class NotSeen(Exception):
+    """The target persists in a way that chaoskit cannot watch: nothing can be concluded."""
+
+
 class Rig:
     def __init__(self, resolved: Resolved, directory: Path, session: str) -> None:
         settings = self._settings = resolved.settings
@@ -40,12 +45,15 @@ class Rig:
         self._directory = directory
         watched = settings.watches_disk
         self._watch = DiskWatch(directory / f"control-{os.getpid()}") if watched else None
-        self._zygote = Zygote(
-            resolved.scenario.target, session=session, cold=settings.cold, watch_disk=watched
-        )
+        target = resolved.scenario.target
+        start = partial(Zygote, target, session=session, cold=settings.cold, watch_disk=watched)
+        self._zygote = start()
+        # A restart has another hash seed: a target must not rely on what happens to stay the same.
+        self._later = start(hash_seed=1) if target.looks_again else self._zygote
         self._supervisor = Supervisor(
             resolved.scenario,
             self._zygote,
+            self._later,
             store=settings.store,
             mutant=resolved.mutant,
             deadline=settings.deadline,
@@ -57,6 +65,8 @@ class Rig:
     def close(self) -> None:
         self._supervisor.retire()
         self._zygote.close()
+        if self._later is not self._zygote:
+            self._later.close()
         if self._watch:
             self._watch.close()
 
@@ -105,8 +115,12 @@ class Rig:
         if real.judgement.verdict is Verdict.HOLDS:
             return msgspec.structs.replace(rebuilt, confirmed=True)
         doubt = Doubt("contradiction", str(real.schedule))
+        claims = {
+            name: Verdict.UNKNOWN if verdict is Verdict.VIOLATED else verdict
+            for name, verdict in real.judgement.claims.items()
+        }
         judgement = msgspec.structs.replace(
-            real.judgement, verdict=Verdict.UNKNOWN, findings=(), doubts=(doubt,)
+            real.judgement, verdict=Verdict.UNKNOWN, claims=claims, findings=(), doubts=(doubt,)
         )
         return msgspec.structs.replace(rebuilt, judgement=judgement)
 

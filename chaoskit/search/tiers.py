@@ -6,15 +6,17 @@ to; a tier declares the plan by which a certificate covers it. Tiers that share 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from chaoskit import entry_points
 from chaoskit.disk.ops import Profile
+from chaoskit.faults import kill
 from chaoskit.faults.kind import StateSource
 from chaoskit.faults.power import MOST_STATES
-from chaoskit.model import Event, Invoke, Probe, Schedule, Subject
+from chaoskit.model import Ack, Event, Probe, Schedule, Subject
+from chaoskit.recording import Recording
 from chaoskit.search.plan import Plan, RebuiltStates, Recoveries, SpreadFaults
 
 GROUP = "chaoskit.tiers"
@@ -78,8 +80,8 @@ def is_of_power(name: str) -> bool:
 
 def tier_of(events: Sequence[Event]) -> Callable[[Schedule], str]:
     """A function that assigns schedules to tiers, given the events of a run without faults."""
-    asked = [e.at for e in events if isinstance(e, Invoke) or (isinstance(e, Probe) and e.name == "asked")]
-    begins = min(asked, default=0)
+    answered = [e.at for e in events if isinstance(e, Ack) or (isinstance(e, Probe) and e.name == "asked")]
+    begins = min(answered, default=0)
     takers: Mapping[str, Callable[[Schedule, int], bool]] = {
         name: tier.takes for name, tier in tiers().items() if tier.takes
     }
@@ -88,6 +90,11 @@ def tier_of(events: Sequence[Event]) -> Callable[[Schedule], str]:
         return next((name for name, takes in takers.items() if takes(schedule, begins)), schedule.tier)
 
     return assign
+
+
+def kill_schedules(recording: Recording) -> Iterator[Schedule]:
+    """Every kill that the tiers of kills can try on this recording."""
+    return (Schedule((state.fault,)) for state in kill.states(recording, StateSource(fault="kill")))
 
 
 # --- the tiers of chaoskit -----------------------------------------------------------------------
@@ -150,7 +157,7 @@ TIERS = (
     ),
     Tier(
         name="first-start",
-        summary="SIGKILL before the first change is requested",
+        summary="SIGKILL before anything is acknowledged: directories, files and tables are being created",
         plan=_kills,
         takes=_strikes_first_start,
     ),

@@ -6,6 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from chaoskit.certify.certificate import UNDISTURBED, Certificate
+from chaoskit.search.result import Coverage
 from chaoskit.show import pages
 from chaoskit.show.findings import of_certified
 from chaoskit.show.terminal import STYLE, Terminal
@@ -22,7 +23,7 @@ def show(c: Certificate, terminal: Terminal, *, verbose: bool = False) -> None:
         signs = [c.sign(claim, tier) for tier in measured]
         table.add_row(claim, *(Text(sign, SIGNS.get(sign, "dim")) for sign in signs))
     parts = [c.coverage.get(tier) for tier in measured]
-    covered = [f"{part.states}{' all' * part.complete}" if part else "" for part in parts]
+    covered = [_covered(part) for part in parts]
     table.add_row("crashes", *covered, style="dim")
     terminal.console.print(table)
     left_out = [tier for tier in c.tiers if tier not in measured]
@@ -39,3 +40,12 @@ def show(c: Certificate, terminal: Terminal, *, verbose: bool = False) -> None:
         terminal.plain(line)
     verdict, rest = c.verdict.value, c.headline().removeprefix(c.verdict.value)
     terminal.console.print(Text.assemble("\nverdict: ", (verdict, STYLE[c.verdict]), rest), soft_wrap=True)
+
+
+def _covered(part: Coverage | None) -> str:
+    """`480 all`, `52/480`, or the size of a sample."""
+    if part is None:
+        return ""
+    if part.complete:
+        return f"{part.states} all"
+    return f"{part.states}/{part.possible}" if part.possible else str(part.states)

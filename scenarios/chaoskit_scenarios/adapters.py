@@ -20,7 +20,7 @@ def store(adapter: Adapter) -> Scenario:
     return Scenario(
         name=f"target:{adapter.name}",
         summary=adapter.summary,
-        target=_target(adapter, "chaoskit.inside.store_driver:main"),
+        target=_target(adapter, "chaoskit.inside.store_driver:main", looks_again=True),
         workload=_saves(adapter),
         invariants=tuple(registry.claims("store")),
     )
@@ -58,9 +58,10 @@ def agent(adapter: Adapter) -> Scenario:
     )
 
 
-def _target(adapter: Adapter, entry: str) -> Target:
+def _target(adapter: Adapter, entry: str, *, looks_again: bool = False) -> Target:
     return Target(
         entry=entry,
+        looks_again=looks_again,
         preload=(adapter.reference,),
         deadline=float(adapter.options.get("deadline", 30)),
         requires=adapter.requires,

@@ -65,7 +65,7 @@ def test_a_file_written_in_place_is_lost_to_any_kill():
 
 
 def test_a_store_that_refuses_every_save_gets_no_certificate():
-    with pytest.raises(CannotTest, match="without any fault, save 1 failed: out of order"):
+    with pytest.raises(CannotTest, match="save 1 failed without any fault: out of order"):
         certified(f"{CONTROLS}:Refuses")
 
 
@@ -78,7 +78,9 @@ def test_a_transaction_that_tasks_share():
 
 
 def test_a_store_that_only_its_first_thread_may_use():
-    with pytest.raises(CannotTest, match="save 1 failed: SQLite objects created in a thread"):
+    with pytest.raises(
+        CannotTest, match="save 1 failed without any fault: SQLite objects created in a thread"
+    ):
         certified(f"{CONTROLS}:Bound")
 
 
@@ -98,21 +100,18 @@ def test_a_finding_is_met_again_from_its_token_in_a_fresh_process():
 
 
 def test_langgraph_on_sqlite_keeps_what_it_promises():
-    made = certified("langgraph-sqlite", seconds=30)  # whole, it is some thousand crashes
+    # Whole, it is some thousand crashes: what half a minute reaches is accepted here.
+    made = certified("langgraph-sqlite", seconds=30, accept_incomplete=True)
     assert sum(part.states for part in made.coverage.values()) > 100
     assert broken(made) == {"fenced": ["zombie"]}
     assert made.verdict is Verdict.HOLDS
     assert made.suite["verdict"].startswith("FULL")
 
 
-def test_a_saver_that_passes_the_vendors_suite_and_loses_data():
-    made = certified("langgraph-sqlite-uncommitted", tiers=("process",))
-    assert made.suite["verdict"].startswith("FULL")
-    assert broken(made)["durable"] == ["process"]
-
-
-def test_a_store_in_memory_fails_durable():
-    assert "process" in broken(certified("langgraph-memory", tiers=("process",)))["durable"]
+@pytest.mark.parametrize("name", ["langgraph-sqlite-uncommitted", "langgraph-memory"])
+def test_a_saver_that_loses_data_without_a_crash_cannot_be_tested(name):
+    with pytest.raises(CannotTest, match="durable/lost without any crash, after a clean restart"):
+        certified(name, tiers=("process",))
 
 
 def test_a_store_on_files_of_somebody_else():

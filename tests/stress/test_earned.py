@@ -1,0 +1,97 @@
+"""HOLDS is earned, and nobody sound is accused: one small store for each rule, broken or sound."""
+
+from pathlib import Path
+
+import pytest
+
+from chaoskit.certify.certification import certify, settings_for
+from chaoskit.search.rig import CannotTest, NotSeen
+
+pytestmark = [pytest.mark.stress, pytest.mark.requirement("C4")]
+STORES = Path(__file__).parent.parent / "targets" / "earned.py"
+
+
+def examined(name, *tiers, **options):
+    return certify(settings_for(f"{STORES}:{name}", **{"runs": 200, **options}), tiers)
+
+
+def signatures(certificate):
+    return {f"{f.claim}/{f.kind}" for f in certificate.broken}
+
+
+@pytest.mark.parametrize(
+    ("name", "tiers", "found"),
+    [
+        ("OutOfMemory", ["process"], "durable/lost"),  # acknowledged after a crash, read by a new process
+        ("Glued", ["torn"], "durable/lost"),
+        ("Exits", ["process"], "continues/refused"),
+        ("ClosesBadly", ["process"], "continues/refused"),
+        ("Aborts", ["process"], "loadable/closed"),
+        ("Hangs", ["process"], "continues/refused"),
+        ("Repeats", ["process"], "idempotent/doubled"),  # the acknowledgement may be lost, too
+        ("HalfDeleted", ["process"], "atomic/half-deleted"),
+        ("Spoils", ["zombie"], "fenced/unreadable"),
+    ],
+)
+def test_a_broken_store_breaks_its_promise(name, tiers, found):
+    certificate = examined(name, *tiers)
+    assert (certificate.verdict.value, found in signatures(certificate)) == ("VIOLATED", True), (
+        certificate.headline(),
+        signatures(certificate),
+    )
+
+
+@pytest.mark.parametrize("name", ["Sound", "PathCache", "NewestTime"])
+def test_a_sound_store_is_cleared(name):
+    certificate = examined(name, "process", "torn", "power-ext4", "first-start")
+    assert certificate.verdict.value == "HOLDS", (certificate.headline(), certificate.reasons())
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("ForgetsOnRestart", "durable/lost without any crash, after a clean restart"),
+        ("CannotLoad", "without any crash.*KeyError"),
+        ("CannotOpen", "open failed without any fault: OSError: no such service"),
+        ("CleansOnce", "durable/lost without any crash, after a clean restart"),
+        ("DeletesNothing", "durable/returned without any crash, after a clean restart"),
+        ("HashNamed", "durable/lost without any crash, after a clean restart"),
+    ],
+)
+def test_a_store_that_fails_without_a_crash_cannot_be_tested(name, reason):
+    with pytest.raises(CannotTest, match=reason):
+        examined(name, "process")
+
+
+def test_a_store_that_writes_elsewhere_is_not_certified(tmp_path, monkeypatch):
+    monkeypatch.setenv("ELSEWHERE", str(tmp_path))
+    with pytest.raises(NotSeen, match=f"no operation on the directory was seen: it opened {tmp_path}"):
+        examined("Elsewhere", "process")
+
+
+def test_what_cannot_be_rebuilt_makes_the_verdict_unknown():
+    certificate = examined("Attributes", "process")
+    assert certificate.verdict.value == "UNKNOWN"
+    assert any("user.version" in reason for reason in certificate.reasons())
+
+
+def test_a_first_start_ends_with_the_first_acknowledgement():
+    certificate = examined("Sound", "first-start", "process")
+    assert certificate.coverage["first-start"].states >= 5
+
+
+def test_a_certificate_that_runs_out_of_time_is_unknown_unless_that_is_accepted():
+    short = examined("Sound", "process", seconds=0.01)
+    assert short.verdict.value == "UNKNOWN"
+    assert any("time ran out" in reason for reason in short.reasons())
+    part = short.coverage["process"]
+    assert part.states < part.possible
+    accepted = examined("Sound", "process", "torn", seconds=3, accept_incomplete=True)
+    assert accepted.incomplete() or accepted.coverage["process"].complete
+
+
+def test_a_sweep_that_runs_out_of_time_is_unknown(chaos):
+    cut = chaos.run("payments", seconds=0.5)
+    assert cut.verdict == "UNKNOWN"
+    assert any("time ran out" in str(doubt) for doubt in cut.result.doubts)
+    assert chaos.run("payments", seconds=0.5, accept_incomplete=True).verdict == "HOLDS"
