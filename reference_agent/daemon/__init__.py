@@ -59,7 +59,7 @@ Design decisions on questions that were open:
 
 - *Which agents resume after a crash?* Roots that were ACTIVE. They get a message, the recovery prompt
   (`recovery.PROMPT`), ahead of other messages: the last turn may be lost, undelivered messages are
-  redelivered, these are your sub-agents. A clean shutdown leaves no agent ACTIVE, so no agent is told of a
+  redelivered, these are your sub-agents. A clean shutdown leaves no agent ACTIVE, so no agent hears of a
   crash that did not happen. Sub-agents resume on demand: by a message, including one that was undelivered
   at the crash, or by `resume`.
 - *What if B replied but A never received the reply?* B's reply is durable together with B's turn, so no

@@ -1,4 +1,4 @@
-"""Outcome: what a client is told about a request. View: what a client is told about a session."""
+"""Outcome: what a client gets as the answer to a request. View: what it gets about a session."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@
 Guarantees, cited as C1... by the tests:
 
 C1  After a crash the conversation so far is shown again, and an unfinished request is completed first.
-C2  When the prompt returns, the answer above it is durable; if it is not, a line says so.
+C2  When the prompt returns, the answer above it is durable; if it is not, a line reports that.
 C3  Ctrl-C ends the wait for the model and gives up the request, which is recorded. A running tool is not
     interrupted; a second Ctrl-C ends the process as a kill would, which loses nothing: the next resume
     completes the request.
