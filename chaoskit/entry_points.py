@@ -17,7 +17,7 @@ from chaoskit.inside.loading import load
 
 T = TypeVar("T")
 OURS = "chaoskit"
-MANY = 40  # names; with a good guess, a longer list is not printed
+MANY = 12  # names; with a good guess, a longer list is not printed
 
 
 class UnknownName(ValueError):

@@ -126,13 +126,14 @@ def certify(
 
     Examples: `chaoskit certify langgraph-sqlite`, `chaoskit certify ./my_store.py:MyStore --for 60s`
 
-    Exit codes: 0 every promise holds, 1 a broken promise (or a hazard, with --fail-on hazard), 2 wrong use,
-    3 unknown.
+    Exit codes: 0 every promise holds, 1 a broken promise (or a hazard, with --fail-on hazard), 2 wrong use or
+    a target that cannot be tested, 3 unknown.
     """
     check_disk()
     files = {each: options.pop(each.name) for each in FORMATS}
     terminal = Terminal(to_stderr=json_file == "-")
     name = f"{target}@{','.join(instead)}" if instead else target
+    registry.adapter(name)  # a wrong name is an error before anything is printed
     made = _examined(settings_for(name, **options), wanted, terminal)
     show(made, terminal, verbose=verbose)
     remember(finding.repro for finding in (*made.broken, *made.hazards))

@@ -43,7 +43,8 @@ def cli() -> None:
     - `chaoskit certify ./my_store.py:MyStore`: your own checkpointer, through an adapter (docs/adapters.md)
     - `chaoskit doctor`: what works on this machine
 
-    Exit codes: 0 HOLDS, 1 VIOLATED, 2 wrong use, 3 UNKNOWN, 130 interrupted.
+    Exit codes: 0 HOLDS, 1 VIOLATED, 2 wrong use or a target that cannot be tested, 3 UNKNOWN,
+    130 interrupted.
     """
 
 

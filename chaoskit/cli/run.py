@@ -146,7 +146,7 @@ def run(
     Examples: `chaoskit run payments --fault power`, `chaoskit run ./mine.py:SCENARIO --points syscalls`,
     `chaoskit run tree --plan sample --agents 50 --for 10m` (a fuzz).
 
-    Exit codes: 0 HOLDS, 1 VIOLATED, 2 wrong use, 3 UNKNOWN.
+    Exit codes: 0 HOLDS, 1 VIOLATED, 2 wrong use or a target that cannot be tested, 3 UNKNOWN.
     """
     if options["points"] == "syscalls" or any(kind(name).watches_disk for name in fault):
         check_disk()

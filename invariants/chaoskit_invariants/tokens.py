@@ -71,7 +71,7 @@ def _kept(told: list[Ack], lines: list[dict[str, Any]]) -> Iterator[Violation]:
         wanted = (ack.data["request"], ack.data["result"])
         found = consumed.get(ack.data["token"])
         if found is None:
-            yield Violation("lost", f"{wanted[0]} got the answer that it resumed, but the log has no record of it")
+            yield Violation("lost", f"{wanted[0]} was answered as resumed, but the log has no record of it")
         elif found != wanted:
             yield Violation("changed", f"{ack.data['token']} was consumed by {found}, not {wanted}")
 
