@@ -211,7 +211,7 @@ class Search:
         seen = Seen(ready.firings, recoveries_only=plan.recoveries_only)
         for round_number in range(1, plan.rounds + 1):
             items = plan.items(round_number, seen, shard)
-            self._expect(len(items) if isinstance(items, Sequence) else plan.most)
+            self._expect(len(items) if isinstance(items, Sequence) else _states_in(plan, ready.recording))
             last = round_number == plan.rounds
             under_way: deque[tuple[int, WorkItem]] = deque()
             wanted = (
@@ -232,6 +232,14 @@ class Search:
     def _expect(self, more: int | None) -> None:
         known = more is not None and self._planned is not None
         self._planned = (self._planned or 0) + (more or 0) if known else None
+
+
+def _states_in(plan: Plan, recording: Recording | None) -> int | None:
+    """How many states a plan will judge, if that is known: those of a kill are quickly counted."""
+    if plan.most is None and isinstance(plan, RebuiltStates) and recording is not None:
+        enumerate_states = kind(plan.source.fault).states
+        return sum(1 for _ in enumerate_states(recording, plan.source)) if enumerate_states else None
+    return plan.most
 
 
 def _noted(tasks: Iterator[tuple[int, T]], under_way: deque[tuple[int, T]]) -> Iterator[T]:
