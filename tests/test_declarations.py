@@ -60,15 +60,15 @@ WIPED = Tier(
 
 
 def something_is_there(history):
-    """Judges what the look after a recovery shows of session a."""
+    """Judges what the look after a recovery shows."""
     for probe in history.of(Probe, "recovered"):
-        if not probe.data["sessions"].get("a", {}).get("load"):
-            yield Violation("nothing", "session a is empty")
+        if not any(found.get("load") for found in probe.data["sessions"].values()):
+            yield Violation("nothing", "every session is empty")
 
 
 THERE = Claim(
     name="there",
-    summary="session a has something",
+    summary="some session has something",
     check=something_is_there,
     subject="store",
     aspect="toys",
@@ -144,7 +144,7 @@ def test_a_fault_from_outside_is_listed_run_judged_and_replayed(toys):
 @pytest.mark.requirement("C4")
 def test_a_tier_and_a_claim_from_outside_are_a_column_and_a_row(toys):
     assert "the directory is emptied" in toys("list", "tiers").stdout
-    assert "session a has something" in toys("list", "claims").stdout
+    assert "some session has something" in toys("list", "claims").stdout
     result = toys("certify", "./store.py:Store", "--tiers", "process,wiped", "--jobs", "1", "--json", "-")
     made = json.loads(result.stdout)
     assert result.returncode == 1, result.stderr
