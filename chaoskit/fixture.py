@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from chaoskit import registry
-from chaoskit.certify.certificate import Certificate
+from chaoskit.certify.certificate import Certificate, encode
 from chaoskit.certify.certification import certify, settings_for
 from chaoskit.search.campaign import run_campaign
 from chaoskit.search.result import Result
@@ -39,8 +39,7 @@ class Chaos:
         """Run a campaign; `options` are those of `chaoskit run`: seed, plan, runs, store, mutant, cold..."""
         settings = Settings(scenario=scenario, **{**self._defaults, **options})
         result = run_campaign(registry.resolve(settings))
-        summary = json.dumps({"test": self._request.node.nodeid, **as_json([result])})
-        self._request.node.user_properties.append(("chaoskit", summary))
+        self._report(as_json([result]))
         return ChaosResult(result)
 
     def certify(
@@ -54,7 +53,13 @@ class Chaos:
         if isinstance(target, type):
             target = f"{inspect.getsourcefile(target)}:{target.__qualname__}"
         made = certify(settings_for(target, **{**self._defaults, **options}), tiers)
+        self._report(json.loads(encode(made)))
         return ChaosCertificate(made, claims)
+
+    def _report(self, result: dict[str, Any]) -> None:
+        """For --chaos-report."""
+        summary = json.dumps({"test": self._request.node.nodeid, **result})
+        self._request.node.user_properties.append(("chaoskit", summary))
 
 
 class ChaosCertificate:

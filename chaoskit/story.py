@@ -19,6 +19,8 @@ def tell(events: Sequence[Event]) -> tuple[str, ...]:
     lives = [event.life for event in select(events, Born)]
     lines = []
     for life in lives:
+        if life and _only_looked([e for e in events if e.life == life]):
+            continue
         lines.append(f"life {life}: " + ("starts" if life == 0 else "starts again and recovers"))
         lines += [f"  {line}" for line in _life([e for e in events if e.life == life])]
     return tuple(lines)
@@ -61,14 +63,22 @@ def _life(events: list[Event]) -> Iterator[str]:
             yield _short(": ".join([f"ends: {end.how}", *reason]))
 
 
+def _only_looked(events: list[Event]) -> bool:
+    """Whether a life did nothing but show what is there, and ended well."""
+    acted = any(isinstance(event, Ack | Effect | Invoke | Crashed | Struck) for event in events)
+    return not acted and all(end.how == "completed" for end in select(events, Ended))
+
+
 def _unfinished(events: list[Event]) -> Iterator[str]:
-    """Operations that failed or that the crash interrupted."""
+    """Operations that failed or that the crash interrupted; of many, the first few."""
     asked = {event.op: event for event in select(events, Invoke)}
-    for event in events:
-        if isinstance(event, Info | Fail) and event.op in asked:
-            how = "interrupted" if isinstance(event, Info) else f"failed: {event.error}"
-            request = asked[event.op]
-            yield _short(f"{request.name} {_facts(request.args)}: {how}")
+    ended = [event for event in events if isinstance(event, Info | Fail) and event.op in asked]
+    for event in ended[:AROUND]:
+        how = "interrupted" if isinstance(event, Info) else f"failed: {event.error}"
+        request = asked[event.op]
+        yield _short(f"{request.name} {_facts(request.args)}: {how}")
+    if len(ended) > AROUND:
+        yield f"... {len(ended) - AROUND} more failed or were interrupted"
 
 
 def _crash(crash: Crashed) -> Iterator[str]:

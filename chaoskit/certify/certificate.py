@@ -103,6 +103,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         verdict = self.cell(claim, tier)
         if verdict is Verdict.VIOLATED:
             return "VIOLATED" if self._breaks_a_promise(claim, tier) else "hazard"
+        if verdict is Verdict.HOLDS and not self.accepts_incomplete and tier in self.incomplete():
+            return "unknown"  # what was not tried might not hold
         signs: dict[Verdict, Sign] = {Verdict.HOLDS: "holds", Verdict.UNKNOWN: "unknown"}
         return signs.get(verdict, "-")
 

@@ -145,7 +145,7 @@ def certify(
     elif json_file:
         write_text(Path(json_file), certificates.encode(made))
     counted = [*made.broken, *made.hazards]
-    if counted:
+    if counted and made.fails(fail_on):  # each hazard has its own line above
         terminal.plain(f"reproduce: chaoskit replay {counted[0].repro}")
     sys.exit(VIOLATED if made.fails(fail_on) else EXIT[made.verdict])
 

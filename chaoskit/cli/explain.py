@@ -62,21 +62,21 @@ def _verdict(name: str) -> Explained:
 def _invariant(name: str) -> Explained:
     found = registry.invariant(name)
     if isinstance(found, Claim):
-        yield f"{name}: a claim about {found.subject}s. {found.summary}."
+        yield f"{name}: a claim about {found.subject}s: {found.summary}."
         yield ""
         yield from _documentation(found.check)
         basic = "Every adapter is held to it" if found.basic else "Counts only where it is promised"
         yield ""
         yield f"{basic}, if it declares no promises." if found.basic else f"{basic}."
     else:
-        yield f"{name}: an invariant. {found.summary}."
+        yield f"{name}: an invariant: {found.summary}."
         yield ""
         yield from _documentation(inspect.getmodule(found.check))
 
 
 def _tier(name: str) -> Explained:
     tier = tiers()[name]
-    yield f"{name}: a tier. {tier.summary}."
+    yield f"{name}: a tier: {tier.summary}."
     if tier.note:
         yield f"A finding here: {tier.note}."
     if not tier.default:
@@ -85,7 +85,7 @@ def _tier(name: str) -> Explained:
 
 def _fault(name: str) -> Explained:
     kind = kinds()[name]
-    yield f"{name}: a fault. {kind.summary}."
+    yield f"{name}: a fault: {kind.summary}."
     yield ""
     yield from _documentation(inspect.getmodule(kind.data))
     yield ""
@@ -94,7 +94,7 @@ def _fault(name: str) -> Explained:
 
 def _scenario(name: str) -> Explained:
     found = registry.scenario(name)
-    yield f"{name}: a scenario. {found.summary}."
+    yield f"{name}: a scenario: {found.summary}."
     yield f"Judged by: {', '.join(found.invariants)}"
     yield f"Try it: chaoskit run {name}"
 

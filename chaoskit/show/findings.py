@@ -92,7 +92,7 @@ def grouped(entries: Iterable[Entry]) -> list[Shown]:
 def _shown(findings: Sequence[Sequence[Entry]]) -> Shown:
     (first, *others) = findings
     return Shown(
-        entry=first[0],
+        entry=min(first, key=lambda entry: len(entry.story)),  # the shortest story is the easiest to read
         tiers={entry.tier: entry.times for entry in first},
         related=tuple(tiers[0] for tiers in others),
     )

@@ -164,7 +164,8 @@ def _points(result: Result) -> Iterator[Text]:
         for fault, tally in row.items()
         if tally.verdict is not Verdict.HOLDS
     }
-    total = f"{len(table)} kinds of points x {', '.join(faults)}" if faults else "no point was crashed"
+    points = f"{len(table)} kind{'s' * (len(table) != 1)} of points"
+    total = f"{points} x {', '.join(faults)}" if faults else "no point was crashed"
     if not bad:
         yield Text(f"{total}: all hold" if faults else total)
         return
