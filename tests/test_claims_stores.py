@@ -108,6 +108,14 @@ EXAMPLES = [
         told().change(1).change(2).crash().look(items=[[1, 0, 1], [2, 0, 1]], history=[[2]]),
         ["lost"],
     ),
+    # A save that is made again after its deletion is a new one.
+    (stores.DURABLE, told().change(1).change(1, do="delete").change(1).crash().look(load=[1]), []),
+    (
+        stores.DURABLE,
+        told().change(1).change(1, do="delete", acked=False).change(1).crash().look(load=None),
+        ["lost"],
+    ),
+    (stores.DURABLE, told().change(1).crash().look(load=[7]), ["lost"]),  # never made
     # A change made after a look cannot be missing from it.
     (stores.DURABLE, told().change(1).crash().look(load=[1]).change(2).look("end", load=[2]), []),
     (stores.ATOMIC, told().change(1).crash().look(load="damaged: {'n'"), ["half"]),
@@ -129,6 +137,9 @@ EXAMPLES = [
         told().change(1).change(2).change(1, do="delete", acked=False).crash().look(load=None, history=[]),
         [],
     ),
+    (stores.ATOMIC, told().change(1).change(2).crash().look(history=[[1], "damaged: x"]), ["half"]),
+    (stores.ATOMIC, told().change(1, do="append").crash().look(items=["damaged: x"]), ["half"]),
+    (stores.PREFIX, told().change(1, acked=False).crash().change(1).look(history=[[1], [1]]), []),
     (stores.PREFIX, told().change(1).change(2).crash().look(history=[[2], [1]]), ["reordered"]),
     (stores.PREFIX, told().change(1, do="append").crash().look(items=[[1, 1, 2], [1, 0, 2]]), []),
     (
@@ -141,12 +152,17 @@ EXAMPLES = [
     (stores.PREFIX, told().change(1).change(2).crash().look(history=[[1], [2]]), []),
     (stores.IMMUTABLE, told().crash().look(history=["damaged: x", [2]]), ["changed"]),
     (stores.IMMUTABLE, told().crash().look(history=[[1], [2]]), []),
+    (stores.IMMUTABLE, told().crash().look(history=[[1], "damaged: x"]), []),  # the latest is left to atomic
+    (stores.ISOLATED, told().crash().look(history=[[1], "of session b: save 3"]), ["foreign"]),
+    (stores.ISOLATED, told().crash().look(items=["of session b: save 3"]), ["foreign"]),
     (stores.ISOLATED, told().crash().look(load="of session b: save 3"), ["foreign"]),
     (stores.ISOLATED, told().crash().look(load=None), []),
     (stores.CONSISTENT, told().crash().look(records={"index": 1, "file": 2}), ["disagree"]),
     (stores.CONSISTENT, told().crash().look(records={"index": 1, "file": 1}), []),
     (stores.LOADABLE, told().change(1).crash().look(trouble="OSError: no"), ["closed"]),
     (stores.LOADABLE, told().crash().look(load=None), []),
+    (stores.LOADABLE, told().crash().probe("recovered", sessions={"a": {"trouble": "no"}}), ["unloadable"]),
+    (stores.LOADABLE, told().crash().look().probe("end", sessions={"a": {"trouble": "no"}}), ["unloadable"]),
     (stores.CONTINUES, told().crash().look().change(2, error="locked"), ["refused"]),
     (stores.CONTINUES, told().crash().look().change(2), []),
     (stores.CONTINUES, told().crash().look(trouble="OSError: no"), ["refused"]),
@@ -162,6 +178,7 @@ EXAMPLES = [
     (stores.IDEMPOTENT, told().change(1, acked=False).crash().change(1).look("end", history=[[1]]), []),
     (stores.FENCED, told().probe("zombie", before=2, late=3, load=[3]), ["overwritten"]),
     (stores.FENCED, told().probe("zombie", before=2, late=3, load=[2]), []),
+    (stores.FENCED, told().probe("zombie", before=2, late=3, items=[[1, 0, 1], [3, 0, 1]]), ["overwritten"]),
     (stores.FENCED, told().probe("zombie", refused=None, trouble="locked"), []),
     (stores.FENCED, told().probe("zombie", before=2, late=3, trouble="ValueError: torn"), ["unreadable"]),
     (stores.FENCED, told().probe("zombie", before=2, late=3, items=[[1, 0, 1], [2, 0, 1], [3, 0, 1]]), []),
@@ -184,6 +201,7 @@ def test_a_claim_and_what_breaks_it(claim, history, kinds):
         (stores.LOADABLE, told().change(1).look("end", load=[1])),
         (stores.CONTINUES, told().change(1)),
         (stores.IDEMPOTENT, told().change(1).crash().look("end", history=[[1]])),
+        (stores.IDEMPOTENT, told().change(1, acked=False).crash().change(1).look(history=[[1], [1]])),
         (stores.FENCED, told().change(1)),
     ],
 )
@@ -207,6 +225,7 @@ def test_data_that_cannot_be_read_while_the_disk_fails_is_not_lost():
     history.events.append(Struck(1, DiskError(PersistPoint("write x", 1, 1), "ENOSPC", lasting=True)))
     with pytest.raises(NothingToJudge):
         history.kinds(stores.DURABLE)
+    assert history.crash().look(load=[1]).kinds(stores.DURABLE) == []
 
 
 def test_every_claim_has_sound_and_broken_examples():

@@ -25,6 +25,8 @@ RAN = {
     for name in ("process", "torn", "power-ext4", "zombie", "recovery")
 }
 
+CUT = {"process": Coverage(states=30, possible=50, cut_short=True, complete=False)}
+
 
 def result(claims, **more):
     return made(claims, **{"coverage": RAN, **more})
@@ -77,7 +79,20 @@ TABLE = {
         VIOLATED,
     ),
     "no promises declared": (
-        result({"durable": {"process": HOLDS}, "prefix": {}}, declares_promises=False),
+        result(
+            {"durable": {"process": HOLDS}, "prefix": {}},
+            promises={**PROMISED, "prefix": PROMISED["durable"]},
+            declares_promises=False,
+        ),
+        HOLDS,
+    ),
+    "a kind of violation that the promise does not cover": (
+        result({"durable": {"process": VIOLATED}}, findings=(finding("durable", None),)),
+        HOLDS,
+    ),
+    "time ran out": (result({"durable": {"process": HOLDS}}, coverage=CUT), UNKNOWN),
+    "time ran out, and that is accepted": (
+        result({"durable": {"process": HOLDS}}, coverage=CUT, accepts_incomplete=True),
         HOLDS,
     ),
 }
@@ -134,6 +149,23 @@ def test_comparing_with_a_certificate_that_holds_finds_every_worse_one(name, cha
     assert chaoskit("compare", "before.json", "after.json").returncode == code
 
 
+def test_a_verdict_in_the_json_is_not_believed(tmp_path):
+    path = tmp_path / "c.json"
+    whole = json.loads(certificates.encode(TABLE["broken"][0]))
+    path.write_text(json.dumps({**whole, "verdict": "HOLDS"}))
+    assert certificates.load(path).verdict is VIOLATED
+
+
+def test_one_more_broken_promise_is_found_by_comparing(chaoskit, tmp_path):
+    both = {"durable": {"process": VIOLATED}, "atomic": {"process": VIOLATED}}
+    promises = {**PROMISED, "atomic": PROMISED["durable"]}
+    before = result({**both, "atomic": {"process": HOLDS}}, promises=promises, findings=(finding(),))
+    after = result(both, promises=promises, findings=(finding(), finding("atomic")))
+    for name, certificate in (("before", before), ("after", after)):
+        (tmp_path / f"{name}.json").write_text(certificates.encode(certificate))
+    assert chaoskit("compare", "before.json", "after.json").returncode == 1
+
+
 def test_a_headline_counts_what_was_measured():
     partly = TABLE["a promise of which another tier was not requested"][0]
     assert partly.headline() == "HOLDS 1 of its 2 promises (fenced not measured)"
@@ -174,6 +206,7 @@ def declared(tmp_path: Path, text: str):
         f"class T(Base):\n    promises = {KEPT}\n",
         f"class T(Base):\n    promises: dict = {KEPT}\n",
         f"class T(Base):\n    other = promises = {KEPT}\n",
+        f"class T(Base):\n    promises = other = {KEPT}\n",
         'KEPT = ("kept", "docs")\nclass T(Base):\n    promises = {"durable": KEPT}\n',
         f"ALL = {KEPT}\nclass T(Base):\n    promises = ALL\n",
         # The last base class that declares them does not win: Python's order does.
@@ -249,6 +282,8 @@ class T(Base):
 def test_findings_belong_to_the_tiers_that_were_requested(tmp_path, chaoskit):
     (tmp_path / "a.py").write_text(GAP)
     torn = chaoskit("certify", "./a.py:T", "--tiers", "torn", "--jobs", "1", "--json", "torn.json")
-    assert (torn.returncode, json.loads((tmp_path / "torn.json").read_text())["findings"]) == (0, [])
+    made = json.loads((tmp_path / "torn.json").read_text())
+    assert (torn.returncode, made["findings"]) == (0, [])
+    assert {tier for tiers in made["claims"].values() for tier in tiers} == {"torn"}
     assert "promise broken" not in torn.stdout
     assert chaoskit("certify", "./a.py:T", "--tiers", "process", "--jobs", "1").returncode == 1

@@ -15,7 +15,7 @@ from chaoskit.faults.power import PowerLoss
 from chaoskit.model import Doubt, Finding, Firing, Judgement, PersistPoint, Schedule, Verdict
 from chaoskit.search.campaign import run_campaign
 from chaoskit.search.outcome import Outcome
-from chaoskit.search.result import Accumulator, Partial, with_tokens
+from chaoskit.search.result import Accumulator, Coverage, Partial, Tally, with_tokens
 from chaoskit.settings import Settings
 from tests.conftest import TARGETS
 
@@ -86,6 +86,30 @@ def test_merging_is_commutative_and_associative(found, data):
     )
 
 
+COVERAGES = st.builds(
+    Coverage,
+    states=st.integers(0, 9),
+    complete=st.booleans(),
+    cut_short=st.booleans(),
+    possible=st.none() | st.integers(0, 9),
+)
+
+
+@given(st.lists(COVERAGES, min_size=1, max_size=4))
+def test_coverage_adds_up_and_one_incomplete_part_makes_it_incomplete(parts):
+    whole = functools.reduce(Coverage.plus, parts)
+    assert whole == functools.reduce(Coverage.plus, reversed(parts))
+    assert whole.complete == all(part.complete for part in parts)
+    assert whole.cut_short == any(part.cut_short for part in parts)
+    known = [part.possible for part in parts if part.possible is not None]
+    assert whole.possible == (sum(known) if known else None)
+
+
+def test_a_tally_counts_the_runs_with_its_worst_verdict():
+    good, bad = (Tally(runs=1, verdict=v, times=1) for v in (Verdict.HOLDS, Verdict.VIOLATED))
+    assert good.plus(bad).plus(bad) == Tally(runs=3, verdict=Verdict.VIOLATED, times=2)
+
+
 @given(st.lists(outcomes(), max_size=4))
 def test_a_partial_result_survives_its_json(found):
     partial = with_tokens(added(enumerate(found)), Settings(scenario="x"))
@@ -93,9 +117,9 @@ def test_a_partial_result_survives_its_json(found):
     assert msgspec.json.decode(encoded, type=Partial, dec_hook=decode_hook) == partial
 
 
-@given(st.lists(outcomes(), min_size=1, max_size=6))
-def test_merging_changes_neither_side(found):
-    one, other = added(enumerate(found)), added(enumerate(found, 10))
+@given(st.lists(outcomes(), min_size=1, max_size=6), st.lists(outcomes(), min_size=1, max_size=6))
+def test_merging_changes_neither_side(found, others):
+    one, other = added(enumerate(found)), added(enumerate(others, 10))
     before = json.loads(msgspec.json.encode([one, other]))
     one.merge(other)
     assert json.loads(msgspec.json.encode([one, other])) == before

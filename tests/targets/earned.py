@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 
 K = ("kept", "docs")
@@ -51,6 +52,17 @@ class Sound(Base):
         "loadable": ("opens", "docs"),
         "continues": ("on", "docs"),
     }
+
+
+class RenameLast(Base):
+    """Sound without power loss: its last operation is the rename itself"""
+
+    promises = {"durable": K, "loadable": K, "atomic": K}
+
+    def put(self, path, state):
+        aside = path.with_suffix(".tmp")
+        aside.write_text(json.dumps(state))
+        aside.replace(path)
 
 
 class Elsewhere(Base):
@@ -201,14 +213,13 @@ class Aborts(_Marked):
 class Hangs(_Marked):
     """After a crash it shows its sessions, and then a save never returns"""
 
-    promises = {"continues": K}
+    promises = {"continues": K, "loadable": K}
     deadline = 1
     saves = 2
 
     def save(self, session, state):
         if self.dirty:
-            while True:
-                os.pread(os.open("/dev/zero", os.O_RDONLY), 1, 0)
+            threading.Event().wait()
         super().save(session, state)
 
 
