@@ -259,7 +259,7 @@ def test_replaying_an_unknown_id_is_a_usage_error(chaoskit):
 
 def test_what_holds_is_one_line_unless_verbose(chaoskit):
     short, long = counting(chaoskit), counting(chaoskit, "-v")
-    assert "1 kinds of points x kill before, kill after: all hold" in short.stdout
+    assert "1 kind of points x kill before, kill after: all hold" in short.stdout
     assert "persist point" not in short.stdout
     assert "persist point" in long.stdout
 
