@@ -84,3 +84,9 @@ def test_one_call_appends_no_more_items_than_the_adapter_takes() -> None:
     single = items_of("a", 2, 10, 1)[0]
     assert recognised("a", single) == [2, 0, 1]
     assert recognised("a", {**single, "text": "x"}).startswith("damaged")
+
+
+def test_a_promise_may_cover_power_loss(tmp_path: Path) -> None:
+    for where, power in (('DOCS, "power"', True), ("DOCS", False)):
+        (tmp_path / "a.py").write_text(STORE.format(where=where))
+        assert read("a", f"{tmp_path}/a.py:Store").promises["durable"].power is power

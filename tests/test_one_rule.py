@@ -287,3 +287,8 @@ def test_findings_belong_to_the_tiers_that_were_requested(tmp_path, chaoskit):
     assert {tier for tiers in made["claims"].values() for tier in tiers} == {"torn"}
     assert "promise broken" not in torn.stdout
     assert chaoskit("certify", "./a.py:T", "--tiers", "process", "--jobs", "1").returncode == 1
+
+
+def test_a_cell_of_which_too_little_was_tried_does_not_hold():
+    assert TABLE["time ran out"][0].sign("durable", "process") == "unknown"
+    assert TABLE["time ran out, and that is accepted"][0].sign("durable", "process") == "holds"
