@@ -235,6 +235,10 @@ def _check(class_name: str, path: Path, methods: set[str], facts: dict[str, Any]
             raise BadAdapter(
                 f"{option} of {class_name}: expected an integer of at least 1, got {facts[option]!r}"
             )
+    names = facts.get("session_names", ("a",))
+    plain = isinstance(names, tuple | list) and all(isinstance(name, str) and name for name in names)
+    if not plain or not names or len(set(names)) < len(names):
+        raise BadAdapter(f"session_names of {class_name}: expected a tuple of different names, got {names!r}")
     deadline = facts.get("deadline", 1)
     if type(deadline) not in (int, float) or not 0 < deadline < float("inf"):
         raise BadAdapter(f"deadline of {class_name}: expected a number of seconds, got {deadline!r}")

@@ -74,6 +74,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     target: Target
     workload: Callable[[int], Json]  # seed -> plain data, handed to the target
     workload_for: Callable[[int, int], Json] | None = None  # seed, number of agents -> workload
+    variants: dict[str, Callable[[int], Json]] = {}  # other workloads, named `scenario#variant`
     invariants: tuple[str, ...]  # registered names or module:name references
     services: tuple[Service, ...] = ()
     mutants: tuple[Mutant, ...] = ()
@@ -317,6 +318,7 @@ DoubtKind = Literal[
     "nothing-judged",  # no invariant found anything to judge
     "contradiction",  # the rebuilt state holds, the real crash does not
     "unconfirmed",  # found on a rebuilt state, not reproduced by a real crash
+    "no-time",  # found on a rebuilt state, and no time was left for a real crash
     "not-measured",  # no run put the claim to the test
     "nothing-ran",
     "cut-short",  # a sweep did not reach its end
@@ -342,6 +344,7 @@ DOUBTS: dict[DoubtKind, str] = {
     "nothing-judged": "no invariant found anything to judge{}",
     "contradiction": "the rebuilt state holds, but the real crash does not: {}",
     "unconfirmed": "found on a rebuilt state, not reproduced by a real crash: {}",
+    "no-time": "found on a rebuilt state, but no time was left to confirm it (allow more time): {}",
     "not-measured": "no run put {} to the test",
     "nothing-ran": "no schedule was run{}",
     "cut-short": "time ran out after {}: the sweep is incomplete (allow more time, or --accept-incomplete)",

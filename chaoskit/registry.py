@@ -96,7 +96,8 @@ def adapter(name: str) -> Adapter:
 
 
 def _scenario_of_target(name: str) -> Scenario:
-    """`NAME#variant` sets one more flag in the workload: zombie, fickle, race, fork."""
+    """`NAME#variant` is one of the scenario's variants, or sets one more flag in its workload: zombie,
+    fickle, race, fork."""
     plain, _, variant = name.partition("#")
     found = adapter(plain)
     (entry,) = (entry for entry in entry_points.entries(SUBJECTS) if entry.name == found.subject)
@@ -104,10 +105,10 @@ def _scenario_of_target(name: str) -> Scenario:
     assert callable(build), f"{entry.value} does not make scenarios"
     made = build(found)
     assert isinstance(made, Scenario), f"{entry.value} made a {type(made).__name__}"
+    flags = {variant: True} if variant and variant not in made.variants else {}
+    draw = made.variants.get(variant, made.workload)
     return msgspec.structs.replace(
-        made,
-        name=f"{TARGET}{name}",
-        workload=lambda seed: {**made.workload(seed), **({variant: True} if variant else {})},
+        made, name=f"{TARGET}{name}", workload=lambda seed: {**draw(seed), **flags}
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import platform
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -32,7 +32,7 @@ from chaoskit.recording import Recording, labels
 from chaoskit.run import environment
 from chaoskit.search.baseline import ViolatedUndisturbed
 from chaoskit.search.budget import Budget
-from chaoskit.search.campaign import Search, prepared, unprepared
+from chaoskit.search.campaign import Ready, Search, prepared, prepared_variant, unprepared
 from chaoskit.search.outcome import Outcome
 from chaoskit.search.plan import Plan, Watch
 from chaoskit.search.progress import Progress, SoFar, silent
@@ -81,11 +81,14 @@ class _Examination:
         self._settings = settings
         self._adapter = adapter
         self._wanted = wanted
-        scope = Scope(seed=settings.seed, states=settings.power_states, hurried=settings.seconds is not None)
-        self._plans = {tier.name: tier.plan(scope) for tier in wanted if tier.plan}
+        self._scope = Scope(
+            seed=settings.seed, states=settings.power_states, hurried=settings.seconds is not None
+        )
+        self._plans = {tier.name: tier.plan(self._scope) for tier in wanted if tier.plan}
         self._variants = ("", "#fickle") if adapter.subject == "agent" else ("",)
         self._watches = [(tier, each) for tier in wanted for each in tier.watches if self._applies(each)]
-        shares = len(self._variants) * len(self._distinct_plans()) + len(self._watches)
+        shares = len(self._variants) * len(_distinct(self._plans.values())) + len(self._watches)
+        shares += len(self._long_plans())
         self._search = Search(Budget(settings.seconds, shares), progress)
         self._recording: Recording | None = None
         self._operations = 0
@@ -94,12 +97,10 @@ class _Examination:
     def _applies(self, watched: Watched) -> bool:
         return watched.subject == self._adapter.subject and set(watched.needs) <= set(self._adapter.methods)
 
-    def _distinct_plans(self) -> list[Plan]:
-        found: list[Plan] = []
-        for plan in self._plans.values():
-            if plan not in found:
-                found.append(plan)
-        return found
+    def _long_plans(self) -> list[Plan]:
+        scope = msgspec.structs.replace(self._scope, long=True)
+        has_long = self._adapter.subject == "store"
+        return _distinct(tier.plan(scope) for tier in self._wanted if tier.plan and tier.on_long and has_long)
 
     def _tiers_of(self, plan: Plan) -> list[str]:
         return [name for name, each in self._plans.items() if each == plan]
@@ -128,15 +129,28 @@ class _Examination:
             assert recording is not None
             assert baseline is not None
             _check_that_it_is_as_read(self._adapter, recording.events)
-            _check_that_it_works(recording.events, baseline)
-            _check_that_it_was_seen(recording)
+            _check(recording, baseline)
+            long = self._prepared_long(ready)
             assign = tier_of(recording.events)
             if self._recording is None:
                 self._recording = recording
                 self._operations = len({firing.point for firing in ready.firings})
             if self._settings.seconds is not None:
                 self._possible.update(map(assign, kill_schedules(recording)))
-            self._search.go_through(ready, self._distinct_plans(), assign, self._tiers_of)
+            self._search.go_through(ready, _distinct(self._plans.values()), assign, self._tiers_of)
+            if long and long.recording:
+                assign = tier_of(long.recording.events)
+                self._search.go_through(long, self._long_plans(), assign, extra=True)
+
+    def _prepared_long(self, ready: Ready) -> Ready | None:
+        """The long workload; it must work without faults, before anything is crashed."""
+        if not self._long_plans():
+            return None
+        long = prepared_variant(ready, self._resolved("#long", jobs=1), self._search)
+        assert long.recording is not None
+        assert long.baseline is not None
+        _check(long.recording, long.baseline)
+        return long
 
     def _watch(self, tier: str, watched: Watched) -> None:
         with unprepared(self._resolved(f"#{watched.variant}", jobs=1)) as ready:
@@ -201,8 +215,18 @@ class _Examination:
         """A tier without any run is never complete."""
         covered = self._search.found.coverage(tier)
         return msgspec.structs.replace(
-            covered, complete=covered.complete and tier in self._plans, possible=self._possible.get(tier)
+            covered,
+            complete=covered.complete and tier in self._plans,
+            possible=self._possible.get(tier),
+            why="" if covered.states else self._why_empty(tier, covered),
         )
+
+    def _why_empty(self, tier: str, covered: Coverage) -> str:
+        if covered.cut_short:
+            return "no time"
+        if tier in self._plans or any(watching.name == tier for watching, _ in self._watches):
+            return "nothing to crash"
+        return f"not for {self._adapter.subject}s, or a method is missing"
 
 
 def certified(witness: Witness, promises: dict[str, Promise]) -> CertifiedFinding:
@@ -242,6 +266,21 @@ def _check_that_it_is_as_read(adapter: Adapter, events: Sequence[Event]) -> None
             f"promises of {adapter.reference}: its file declares {sorted(adapter.promises or ())}, but Python"
             f" sees {sorted(seen['promises'] or ())}: write one plain dictionary in the class body"
         )
+
+
+def _distinct(plans: Iterable[Plan]) -> list[Plan]:
+    """Tiers may share a plan, which is then executed once."""
+    found: list[Plan] = []
+    for plan in plans:
+        if plan not in found:
+            found.append(plan)
+    return found
+
+
+def _check(recording: Recording, baseline: Outcome) -> None:
+    """Raises CannotTest or NotSeen if the target gives nothing to crash."""
+    _check_that_it_works(recording.events, baseline)
+    _check_that_it_was_seen(recording)
 
 
 def _check_that_it_works(events: Sequence[Event], baseline: Outcome) -> None:

@@ -7,7 +7,11 @@ Memory is lost; every completed write survives, synced or not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import msgspec
 
@@ -17,7 +21,8 @@ from chaoskit.inside.protocol import NamedKill
 from chaoskit.model import Ack, Fault, Firing, PersistPoint, Placed, When
 from chaoskit.recording import CrashState, Recording, points
 
-STRIDE = 16
+# Files that differ only in a number or an id are of one kind.
+_NUMBERS = re.compile(r"[0-9a-f]{6,}|[0-9]+")
 
 
 class Kill(Fault, msgspec.Struct, frozen=True, tag="kill"):
@@ -50,11 +55,33 @@ def arm(fault: Kill) -> Arming:
 
 
 def states(recording: Recording, source: StateSource) -> Iterator[CrashState]:
-    """Every state that a SIGKILL could have left, each once for the events observed by then."""
-    if not source.spread:
-        return _states(recording)
-    found = list(_states(recording))
-    return (state for first in range(STRIDE) for state in found[first::STRIDE])
+    """Every state that a SIGKILL could have left, each once for the events observed by then.
+
+    If there is not enough time or budget for all of them, the states that differ most come first.
+    """
+    found = _states(recording)
+    return islice(distinctive_first(recording, found) if source.spread else found, source.budget)
+
+
+def distinctive_first(recording: Recording, states: Iterable[CrashState]) -> Iterator[CrashState]:
+    """One state of each kind, then a second one of each, and so on.
+
+    A kind is: the next operation, its file, its place within the save, and whether it is cut short. So the
+    first save, the creation of each file and a compaction every 64th save come before the thirtieth save
+    that does the same as the others.
+    """
+    acks = sorted({event.at for event in recording.events if isinstance(event, Ack)})
+    rounds: dict[int, list[CrashState]] = {}
+    met: Counter[tuple[str, str, int, bool]] = Counter()
+    for state in states:
+        assert isinstance(state.fault, Kill)
+        before = bisect_right(acks, state.position - (not state.delivered))
+        within = state.position - (acks[before - 1] if before else 0)
+        kind = (_NUMBERS.sub("#", state.fault.point.name), state.fault.when, within, state.delivered)
+        met[kind] += 1
+        rounds.setdefault(met[kind], []).append(state)
+    for number in sorted(rounds):
+        yield from rounds[number]
 
 
 def _states(recording: Recording) -> Iterator[CrashState]:

@@ -33,7 +33,7 @@ class StateSource(msgspec.Struct, frozen=True, kw_only=True):
     profile: Profile | None = None
     budget: int | None = None  # maximum number of states; None: all
     seed: int = 0
-    spread: bool = False  # time may run out: cover the whole run coarsely first
+    spread: bool = False  # there may not be enough time or budget for all: what differs most comes first
 
 
 StillBad = Callable[[CrashState], bool]
@@ -53,6 +53,7 @@ class FaultKind(msgspec.Struct, frozen=True, kw_only=True):
     # Crash states rebuilt from one recording, and whether a campaign tries these instead of real runs.
     states: Callable[[Recording, StateSource], Iterator[CrashState]] | None = None
     rebuilt: bool = False
+    selects: bool = False  # its states are a selection: there are too many to try them all
     # For a finding on a rebuilt state: the smallest fault that shows it, and what would have prevented it.
     minimise: Callable[[Recording, Any, StillBad], Fault] | None = None
     explain: Callable[[Recording, Any], Hint] | None = None

@@ -132,6 +132,7 @@ KIND = FaultKind(
     after_death=after_death,
     states=states,
     rebuilt=True,
+    selects=True,
     minimise=minimise,
     explain=explain,
 )

@@ -29,6 +29,7 @@ import inspect
 import json
 import os
 import random
+import select
 import signal
 import sqlite3
 import sys
@@ -51,6 +52,11 @@ CONNECT = sqlite3.connect  # the original: each life of a reused process patches
 MOST = 3  # items per call, unless the adapter's limit is lower
 PLAIN = 100_000  # characters; texts from this size on contain no ODD ones
 WRITING = os.O_WRONLY | os.O_RDWR
+SOME = 2  # sessions that are changed after a crash, besides the interrupted one and a new one
+TAKE_OVER = 8.0  # seconds that a second process has to open, read and save beside a paused one
+LOOK_EVERY = 0.05
+# flock and fcntl by number, on x86-64 and on arm64
+LOCKING = {"x86_64": ("73", "72"), "aarch64": ("32", "25")}.get(os.uname().machine, ())
 FRESH = 1000  # numbers from here on are saves after a crash, which check that the store still works
 
 
@@ -79,20 +85,17 @@ def introduce(life: Life, adapter: Any) -> None:
 
 
 def _live(life: Life, store: Store) -> None:
-    sessions = life.workload["sessions"]
+    sessions = [*life.workload["sessions"], *(_new_session(number) for number in range(1, life.number + 1))]
     trouble = store.opens()
     if trouble:
         life.tainted = True  # half open, and cannot be closed
         life.probe("recovered", sessions={}, trouble=trouble)
         return
-    if life.number:
+    if life.number and not _saves_first(life):
         life.probe("recovered", sessions={s: store.look(s) for s in sessions})
     if life.number and not life.final:
         _change(life, store, [{**operation, "again": True} for operation in life.interrupted])
-        # A session whose change was repeated keeps that as its latest: a newer one would hide its loss.
-        repeated = {operation["session"] for operation in life.interrupted}
-        others = [s for s in sessions if s not in repeated]
-        _change(life, store, [_step(store, s, FRESH + life.number) for s in others])
+        _change(life, store, _fresh_changes(life, store))
     elif not life.number:
         _change(life, store, life.workload["steps"])
     if not life.final:
@@ -102,6 +105,28 @@ def _live(life: Life, store: Store) -> None:
         outside = {"elsewhere": opened_outside(life.directory)} if unseen else {}
         life.probe("end", sessions=looks, settings=store.settings(), **outside)
     store.close()
+
+
+def _new_session(life: int) -> str:
+    return f"new-{life}"
+
+
+def _saves_first(life: Life) -> bool:
+    """Whether this life changes the store before it has read anything, as a client may: after every other
+    interrupted change. A store that recovers when it is first read has not recovered then."""
+    numbers = [operation.get("n", 0) for operation in life.interrupted]
+    return not life.final and sum(numbers) % 2 == 1
+
+
+def _fresh_changes(life: Life, store: Store) -> list[dict[str, Any]]:
+    """One change of each of a few sessions, and of a new one: the store must still work.
+
+    A session whose change was repeated keeps that as its latest: a newer one would hide its loss.
+    """
+    repeated = {operation["session"] for operation in life.interrupted}
+    others = [s for s in life.workload["sessions"] if s not in repeated][:SOME]
+    names = [*others, _new_session(life.number)]
+    return [store.step(s, FRESH + life.number, place) for place, s in enumerate(names)]
 
 
 _opened: set[str] = set()  # files that this process opened for writing, and databases
@@ -117,10 +142,6 @@ def opened_outside(directory: Path) -> list[str]:
     inside = (str(directory), str(directory.resolve()), "/proc/", "/dev/", ":memory:")
     places = {os.path.abspath(path) if path != ":memory:" else path for path in _opened}
     return sorted(path for path in places if not path.startswith(inside))[:5]
-
-
-def _step(store: Store, session: str, n: int) -> dict[str, Any]:
-    return {"do": "append" if store.appends else "save", "session": session, "n": n, "size": 40}
 
 
 def _change(life: Life, store: Store, steps: list[dict[str, Any]]) -> None:
@@ -184,7 +205,7 @@ class Store:
         self._directory = directory
         self._loop: asyncio.AbstractEventLoop | None = None
         self._threads: dict[str, ThreadPoolExecutor] = {}
-        self.appends = not hasattr(self._adapter, "save")
+        self._kinds = [do for do in ("save", "append") if hasattr(adapter, do)]
         self.callers: str = getattr(self._adapter, "callers", "one")
         self._most: int = getattr(self._adapter, "items_per_call", MOST)
 
@@ -208,8 +229,13 @@ class Store:
             self._loop.close()
 
     def settings(self) -> dict[str, Any]:
-        found = self._call("settings") if hasattr(self._adapter, "settings") else {}
+        named = self._call("settings") if hasattr(self._adapter, "settings") else {}
+        found: dict[str, Any] = {str(name): self._without_path(value) for name, value in named.items()}
         return found if self.callers == "one" else {**found, "callers": self.callers}
+
+    def _without_path(self, value: Any) -> Any:
+        """Every run has a directory of its own, which must not make its settings differ."""
+        return value.replace(str(self._directory), ".") if isinstance(value, str) else value
 
     def in_its_thread(self, session: str, work: Callable[[], None]) -> None:
         """Runs `work` here or in the session's own thread; one at a time, so that runs are repeatable."""
@@ -219,6 +245,10 @@ class Store:
         if session not in self._threads:
             self._threads[session] = ThreadPoolExecutor(1, thread_name_prefix=session)
         self._threads[session].submit(work).result()
+
+    def step(self, session: str, n: int, place: int = 0) -> dict[str, Any]:
+        """A small change; neighbours use each way of changing that the adapter has."""
+        return {"do": self._kinds[place % len(self._kinds)], "session": session, "n": n, "size": 40}
 
     def do(self, step: dict[str, Any]) -> None:
         self.finish(self.begin(step))
@@ -338,7 +368,7 @@ def meet_a_zombie(life: Life, store: Store) -> None:
     _, status = os.waitpid(zombie, os.WUNTRACED)
     if not os.WIFSTOPPED(status):
         raise RuntimeError("the first process could not save before it was to be paused")
-    refusal = _in_a_child(lambda: _take_over(store, session, second))
+    refusal = _in_a_child(lambda: _take_over(store, session, second), or_blocked=True)
     if refusal:  # the store admits no second process while the first one lives: there is no newer state
         life.probe("zombie", refused=None, trouble=refusal)
         os.kill(zombie, signal.SIGKILL)
@@ -358,7 +388,7 @@ def _take_over(store: Store, session: str, n: int) -> str:
         return trouble
     try:
         store.look(session)
-        store.do(_step(store, session, n))
+        store.do(store.step(session, n))
         store.close()
     except BaseException as error:  # noqa: BLE001 - any exception is a refusal
         return store.said(error)
@@ -366,12 +396,14 @@ def _take_over(store: Store, session: str, n: int) -> str:
 
 
 def _look_afresh(store: Store, session: str) -> dict[str, Any]:
+    """What a new process reads, by the method that shows what `Store.step` changes."""
     trouble = store.opens()
-    return {"trouble": trouble} if trouble else store.look(session)
+    seen = {"trouble": trouble} if trouble else store.look(session)
+    return {key: value for key, value in seen.items() if key != "items" or "load" not in seen}
 
 
-def _in_a_child(work: Callable[[], Any]) -> Any:
-    """What `work` returns in a process of its own."""
+def _in_a_child(work: Callable[[], Any], *, or_blocked: bool = False) -> Any:
+    """What `work` returns in a process of its own; with `or_blocked`, a text if it waits for a lock."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -384,12 +416,40 @@ def _in_a_child(work: Callable[[], Any]) -> Any:
         finally:
             os._exit(code)
     os.close(writing)
+    blocked = or_blocked and _stays_blocked(child, reading)
+    if blocked:
+        os.kill(child, signal.SIGKILL)
     with os.fdopen(reading) as pipe:
         text = pipe.read()
     os.waitpid(child, 0)
+    if blocked:
+        return "the second process waits until the paused one has ended"
     if not text:
         raise RuntimeError("a process that was to take over from the paused one died without a report")
     return json.loads(text)
+
+
+def _stays_blocked(child: int, pipe: int) -> bool:
+    """Whether the child waits for a lock (for TAKE_OVER seconds: for anything) instead of reporting."""
+    in_lock = 0
+    for _ in range(int(TAKE_OVER / LOOK_EVERY)):
+        if select.select([pipe], [], [], LOOK_EVERY)[0]:
+            return False
+        in_lock = in_lock + 1 if _waits_for_a_lock(child) else 0
+        if in_lock >= 10:
+            return True
+    return True
+
+
+def _waits_for_a_lock(pid: int) -> bool:
+    """By the system call that a thread of the process is in; False where the kernel does not show it."""
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            if Path(f"/proc/{pid}/task/{task}/syscall").read_text().split()[0] in LOCKING:
+                return True
+    except OSError:
+        return False
+    return False
 
 
 def _be_the_zombie(store: Store, session: str, first: int, late: int, writing: int) -> int:
@@ -397,11 +457,11 @@ def _be_the_zombie(store: Store, session: str, first: int, late: int, writing: i
     try:
         if store.opens():
             return 1
-        store.do(_step(store, session, first))
+        store.do(store.step(session, first))
         store.look(session)
         os.write(writing, b"x")
         os.kill(os.getpid(), signal.SIGSTOP)
-        store.do(_step(store, session, late))
+        store.do(store.step(session, late))
         store.close()
     except BaseException:  # noqa: BLE001 - any exception is a refusal
         return 1

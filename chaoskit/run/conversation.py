@@ -63,7 +63,10 @@ class Conversation:
                 return timely  # only once the socket is drained: reports sent before a death count
 
     def _read(self) -> bool:
-        data = self._channel.recv(1 << 16)
+        try:
+            data = self._channel.recv(1 << 16)
+        except ConnectionResetError:  # it was killed before it had read everything that was sent to it
+            data = b""
         *lines, self._partial = (self._partial + data).split(b"\n")
         for line in lines:
             self._hear(_MESSAGE.decode(line))

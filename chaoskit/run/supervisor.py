@@ -14,6 +14,7 @@ S2. A planned fault that did not fire, and a death that chaoskit did not cause, 
 S3. A life that exceeds its deadline is killed and recorded as `hung`.
 S4. No process of a life's process group is left when the next life starts.
 S5. The history is on disk before it is judged.
+S6. No life outlasts `until`: a run that is not finished then is abandoned with OutOfTime, never judged.
 """
 
 from __future__ import annotations
@@ -67,6 +68,10 @@ PASSED = 3  # points before a crash that its story shows
 LIVES_PER_PROCESS = 120  # bounds the number of states that a leak in the target can affect
 
 
+class OutOfTime(Exception):
+    """The time limit ended a run before its end."""
+
+
 class Supervisor:
     """Runs schedules of one scenario, one at a time; lives after the first have a zygote of their own."""
 
@@ -88,6 +93,7 @@ class Supervisor:
         self._mutant = mutant
         self._deadline = deadline or scenario.target.deadline
         self._watch = watch
+        self.until: float | None = None  # on the monotonic clock
         self._reused: _Process | None = None
         self._recoveries = 0
         self._stage: StagingDirectory | None = None
@@ -172,6 +178,8 @@ class Supervisor:
         *,
         final: bool = False,
     ) -> How:
+        if self._is_over():
+            raise OutOfTime
         run.events.append(Born(life))
         arming = kind_of(fault).arm(fault) if fault else Arming()
         if watch:
@@ -182,11 +190,14 @@ class Supervisor:
         process.begin(self._spec(run, life, arming, watch, buffered=buffered, final=final))
         conversation = Conversation(process.channel, run.world, run.events)
         deadline = time.monotonic() + self._deadline
+        deadline = deadline if self.until is None else min(deadline, self.until)
         timely = conversation.listen(process.process, deadline, until_death=not process.kept)
         survives = process.kept and conversation.reusable
         status = None if survives else process.end()
         if process is self._reused and not survives:
             self._reused = None
+        if not timely and self._is_over():
+            raise OutOfTime
         named, killed_at_name = read_trace(run.directory / f"trace-{life}")
         if not final:  # plans crash what a target does, not the harness' look at it
             run.traces.append(firings_of(watch.trace(), run.events, life) if watch else named)
@@ -194,6 +205,9 @@ class Supervisor:
             run.doubts += [Doubt("blind-spot", str(spot)) for spot in watch.blind_spots()]
         struck = killed_at_name or bool(watch and watch.fired)
         return self._note_end(run, life, fault, conversation, _Ending(timely, status, struck, watch))
+
+    def _is_over(self) -> bool:
+        return self.until is not None and time.monotonic() >= self.until
 
     def _note_end(
         self, run: _RunInProgress, life: int, fault: Fault | None, said: Conversation, end: _Ending

@@ -28,12 +28,14 @@ REMEDY = (
 )
 
 
-def undisturbed(rig: Rig, *, needs_points: bool = True) -> tuple[Outcome, Workload]:
-    """The outcome of the run without faults, and the workload with its events.
+def undisturbed(
+    rig: Rig, workload: Workload | None = None, *, needs_points: bool = True
+) -> tuple[Outcome, Workload]:
+    """The outcome of the run without faults, and the workload (by default the rig's) with its events.
 
     The run is done twice: if the two differ, comparisons with it are meaningless.
     """
-    workload = rig.workload()
+    workload = workload or rig.workload()
     first, directory = rig.run(Schedule(), workload)
     _check_completed(first, directory)
     if needs_points and not first.traces[0]:

@@ -89,6 +89,17 @@ def prepared(
         )
 
 
+def prepared_variant(ready: Ready, resolved: Resolved, search: Search) -> Ready:
+    """The same target with another workload, recorded on the same rig; `resolved` names the variant."""
+    search.announce("recording another workload")
+    settings = resolved.settings
+    drawn = Workload(seed=settings.seed, content=resolved.scenario.workload(settings.seed))
+    baseline, workload = undisturbed(ready.rig, drawn, needs_points=False)
+    return msgspec.structs.replace(
+        ready, resolved=resolved, workload=workload, baseline=baseline, recording=ready.rig.record(workload)
+    )
+
+
 @contextmanager
 def unprepared(resolved: Resolved) -> Iterator[Ready]:
     """For plans without crashes, which need no baseline."""
@@ -144,9 +155,12 @@ class Search:
         plans: Sequence[Plan],
         tier_of: TierOf = lambda schedule: schedule.tier,
         tiers_of: Callable[[Plan], Sequence[str]] = lambda _plan: (),
+        *,
+        extra: bool = False,
     ) -> None:
-        """`tiers_of`: the tiers that a plan covers, marked incomplete if the plan does not finish."""
-        adding = Accumulator(ready.resolved.claims, tier_of)
+        """`tiers_of`: the tiers that a plan covers, marked incomplete if the plan does not finish. `extra`:
+        what is tried here comes on top of what completes a tier."""
+        adding = Accumulator(ready.resolved.claims, tier_of, extra=extra)
         for line in ready.recording.unseen if ready.recording else ():
             adding.partial.note(Doubt("blind-spot", line), (self._campaigns, 0))
         if ready.baseline:
@@ -163,7 +177,9 @@ class Search:
                     break
         if ready.recording:
             self.announce("confirming")
+            ready.rig.stop_at(self._budget.end)
             confirm_all(adding.partial, ready.rig, ready.recording, ready.workload, self.announce)
+            ready.rig.stop_at(None)
         self.found = self.found.merge(with_tokens(adding.partial, ready.resolved.settings))
         self._campaigns += 1
 
@@ -219,8 +235,9 @@ class Search:
                 for number, item in enumerate(items)
                 if not last or plan.owns(shard, number, item)
             )
-            for done in executor.do(_noted(share.while_time(wanted), under_way)):
+            for done in executor.do(_noted(share.while_time(wanted), under_way), share.end):
                 number, item = under_way.popleft()
+                share.ran_out |= done.cut
                 plan.learn(item, done.outcomes)
                 for each, outcome in enumerate(done.outcomes):
                     seen.note(outcome)

@@ -1,7 +1,7 @@
-"""Confirmation: findings on rebuilt states are minimised and reproduced by real crashes.
+"""Confirmation: findings on rebuilt states are reproduced by real crashes, then reduced to the least loss.
 
-The fault is reduced to the least loss that still fails, then carried out for real in fresh processes. A
-finding that cannot be reproduced is no finding: it becomes a doubt about the harness.
+Every crash is carried out for real in fresh processes. A finding that cannot be reproduced is no finding: it
+becomes a doubt about the harness. A finding for which no time was left becomes a doubt, too.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import msgspec
 from chaoskit.faults.kind import kind_of
 from chaoskit.model import Schedule, Workload
 from chaoskit.recording import CrashState, Recording
+from chaoskit.run.supervisor import OutOfTime
 from chaoskit.search.result import Partial, Witness
 from chaoskit.search.rig import Rig
 
@@ -24,16 +25,37 @@ def confirm_all(
     workload: Workload,
     announce: Callable[[str], None] = lambda _phase: None,
 ) -> None:
+    """Within the rig's time limit: first that each finding is real, then how little it takes to show it."""
     wanted = found.unconfirmed()
+    real: dict[str, Witness] = {}
     for number, witness in enumerate(wanted, 1):
         announce(f"confirming {number} of {len(wanted)} findings")
-        smallest = _minimise(witness, rig, recording, workload)
-        confirmed = None
-        for schedule in dict.fromkeys([smallest, witness.schedule]):
-            confirmed = confirmed or _reproduced(witness, schedule, rig, workload)
+        try:
+            confirmed = _reproduced(witness, witness.schedule, rig, workload)
+        except OutOfTime:
+            found.confirm(witness, None, "no-time")
+            continue
+        if confirmed is None:
+            confirmed = _smaller(witness, rig, recording, workload)
+        found.confirm(witness, confirmed and _explained(confirmed, recording))
         if confirmed:
-            confirmed = _explained(confirmed, recording)
-        found.confirm(witness, confirmed)
+            real[witness.key] = found.witnesses[witness.key]
+    for number, (key, witness) in enumerate(real.items(), 1):
+        announce(f"simplifying {number} of {len(real)} findings")
+        smaller = _smaller(witness, rig, recording, workload)
+        if smaller:
+            found.confirm(found.witnesses[key], _explained(smaller, recording))
+
+
+def _smaller(witness: Witness, rig: Rig, recording: Recording, workload: Workload) -> Witness | None:
+    """The same finding from a real crash that loses less; None if there is none, or no time to find it."""
+    try:
+        smallest = _minimise(witness, rig, recording, workload)
+        if smallest != witness.schedule:
+            return _reproduced(witness, smallest, rig, workload)
+    except OutOfTime:
+        return None
+    return None
 
 
 def _minimise(witness: Witness, rig: Rig, recording: Recording, workload: Workload) -> Schedule:

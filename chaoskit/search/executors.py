@@ -13,7 +13,7 @@ import signal
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import cycle, islice
 from multiprocessing import get_context
 from multiprocessing.queues import SimpleQueue
@@ -25,16 +25,21 @@ import msgspec
 from chaoskit import registry
 from chaoskit.faults.kind import StateSource, decode_hook, kind
 from chaoskit.inside.zygote import die_with_parent
-from chaoskit.recording import CrashState
+from chaoskit.recording import CrashState, Recording
+from chaoskit.run.supervisor import OutOfTime
 from chaoskit.run.workspace import Workspace
 from chaoskit.search.fuzz import Fuzzer
+from chaoskit.search.outcome import Outcome
 from chaoskit.search.rig import Rig
 from chaoskit.search.work import CHUNK, WINDOW, Case, Done, Job, JudgeStates, RunSchedule, WorkItem
 
 
 class Executor(Protocol):
-    def do(self, items: Iterable[WorkItem]) -> Iterator[Done]:
-        """One Done per item, in the same order; items are consumed lazily."""
+    def do(self, items: Iterable[WorkItem], until: float | None = None) -> Iterator[Done]:
+        """One Done per item, in the same order; items are consumed lazily.
+
+        What is not finished at `until` (monotonic clock) is abandoned, and its Done is `cut`.
+        """
         ...
 
     def close(self) -> None: ...
@@ -54,19 +59,28 @@ class Worker:
         self._fuzzer = Fuzzer(rig, job.settings.faults[0], job.settings.bias or "rare")
         self._walks: dict[tuple[StateSource, tuple[int, int]], _Walk] = {}
 
-    def do(self, item: WorkItem) -> Done:
-        if isinstance(item, RunSchedule):
-            return Done((self._rig.judge(item.schedule, self._job.workload),))
-        if isinstance(item, Case):
-            return Done(self._fuzzer.examine(item))
+    def do(self, item: WorkItem, until: float | None = None) -> Done:
+        self._rig.stop_at(until)
+        try:
+            if isinstance(item, RunSchedule):
+                return Done((self._rig.judge(item.schedule, self._job.workload),))
+            if isinstance(item, Case):
+                return Done(self._fuzzer.examine(item))
+        except OutOfTime:
+            return Done((), cut=True)
         return self._judge_states(item)
 
     def _judge_states(self, item: JudgeStates) -> Done:
         recording = self._job.recording
         assert recording is not None, "states are rebuilt from a recording"
         states = self._walk(item).chunk(item.chunk)
-        judged = (self._rig.judge_state(recording, s, self._job.workload) for s in states)
-        return Done(tuple(judged), exhausted=len(states) < CHUNK)
+        judged = list(self._while_time(recording, states))
+        return Done(tuple(judged), exhausted=len(states) < CHUNK, cut=len(judged) < len(states))
+
+    def _while_time(self, recording: Recording, states: Iterable[CrashState]) -> Iterator[Outcome]:
+        with suppress(OutOfTime):
+            for state in states:
+                yield self._rig.judge_state(recording, state, self._job.workload)
 
     def _walk(self, item: JudgeStates) -> _Walk:
         key = item.source, item.shard
@@ -99,8 +113,8 @@ class InProcess:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
 
-    def do(self, items: Iterable[WorkItem]) -> Iterator[Done]:
-        return map(self._worker.do, items)
+    def do(self, items: Iterable[WorkItem], until: float | None = None) -> Iterator[Done]:
+        return (self._worker.do(item, until) for item in items)
 
     def close(self) -> None:
         """Nothing to close: the caller owns the rig."""
@@ -124,11 +138,11 @@ class LocalProcesses:
         with _no_ctrl_c():
             self._pool = ProcessPoolExecutor(jobs, context, _start_worker, arguments)
 
-    def do(self, items: Iterable[WorkItem]) -> Iterator[Done]:
+    def do(self, items: Iterable[WorkItem], until: float | None = None) -> Iterator[Done]:
         pending: deque[Future[Done]] = deque()
         for item in items:
             with _no_ctrl_c():
-                pending.append(self._pool.submit(_do, item))
+                pending.append(self._pool.submit(_do, item, until))
             if len(pending) > self._window:
                 yield pending.popleft().result()
         while pending:
@@ -146,9 +160,9 @@ def _start_worker(path: Path, directory: Path, session: str, parent: int, cores:
     gc.freeze()  # the recording is never freed; keep it out of collections
 
 
-def _do(item: WorkItem) -> Done:
+def _do(item: WorkItem, until: float | None) -> Done:
     (worker,) = _mine
-    return worker.do(item)
+    return worker.do(item, until)
 
 
 def stay_on(core: int) -> None:

@@ -218,7 +218,8 @@ class RebuiltStates(_Plan, frozen=True, kw_only=True):
 
     @property
     def exhaustive(self) -> bool:
-        return True  # unless `most` is reached
+        """Unless `most` is reached; the states of a power loss are always a selection of very many."""
+        return not kind(self.source.fault).selects
 
     @property
     def most(self) -> int | None:

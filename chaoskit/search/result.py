@@ -16,7 +16,7 @@ import msgspec
 
 from chaoskit import __version__, repro
 from chaoskit.disk.hint import Hint
-from chaoskit.model import Doubt, Event, Finding, PersistPoint, Repro, Schedule, Verdict
+from chaoskit.model import Doubt, DoubtKind, Event, Finding, PersistPoint, Repro, Schedule, Verdict
 from chaoskit.search.outcome import Outcome
 from chaoskit.settings import Settings
 
@@ -77,6 +77,8 @@ class Coverage(msgspec.Struct, kw_only=True):
     complete: bool = True  # exhaustive: neither sampled nor cut short
     cut_short: bool = False  # time ran out
     possible: int | None = None  # crash states that there are, where that is known
+    extra: int = 0  # further states, of the long workload
+    why: str = ""  # why there is no state
 
     def plus(self, other: Coverage) -> Coverage:
         return Coverage(
@@ -86,6 +88,8 @@ class Coverage(msgspec.Struct, kw_only=True):
             complete=self.complete and other.complete,
             cut_short=self.cut_short or other.cut_short,
             possible=_sum(self.possible, other.possible),
+            extra=self.extra + other.extra,
+            why=self.why or other.why,
         )
 
 
@@ -148,16 +152,16 @@ class Partial(msgspec.Struct, kw_only=True):
         confirmed = sum(w.confirmed and w.tier == tier for w in self.witnesses.values())
         return msgspec.structs.replace(covered, confirmed=covered.confirmed + confirmed)
 
-    def confirm(self, witness: Witness, confirmed: Witness | None) -> None:
+    def confirm(self, witness: Witness, confirmed: Witness | None, doubt: DoubtKind = "unconfirmed") -> None:
         """Replaces the witness on a rebuilt state by the one from a real crash.
 
-        A finding that cannot be reproduced becomes a doubt about the harness.
+        A finding that was not reproduced becomes a doubt, by default about the harness.
         """
         if confirmed:
             self.witnesses[witness.key] = msgspec.structs.replace(confirmed, confirmed=True)
             return
         del self.witnesses[witness.key]
-        self.note(Doubt("unconfirmed", f"{witness.schedule}: {witness.finding.message}"), witness.order)
+        self.note(Doubt(doubt, f"{witness.schedule}: {witness.finding.message}"), witness.order)
         name = witness.finding.invariant
         if not any(w.finding.invariant == name and w.tier == witness.tier for w in self.witnesses.values()):
             self.claims[name][witness.tier] = Verdict.UNKNOWN
@@ -187,8 +191,9 @@ def _clearer(one: Witness, other: Witness) -> Witness:
 class Accumulator:
     """Adds the outcomes of one scenario to a Partial, in place."""
 
-    def __init__(self, invariants: Iterable[str], tier_of: TierOf) -> None:
+    def __init__(self, invariants: Iterable[str], tier_of: TierOf, *, extra: bool = False) -> None:
         self._tier_of = tier_of
+        self._extra = extra
         self.partial = Partial(claims={name: {} for name in invariants})
 
     def add(self, outcome: Outcome, order: Order) -> None:
@@ -235,7 +240,8 @@ class Accumulator:
 
     def _cover(self, tier: str, outcome: Outcome) -> None:
         covered = self.partial.tiers.setdefault(tier, Coverage())
-        covered.states += 1
+        covered.states += not self._extra
+        covered.extra += self._extra
         covered.confirmed += outcome.confirmed or not outcome.rebuilt
         covered.missed += outcome.missed
 

@@ -70,6 +70,10 @@ class Rig:
         if self._watch:
             self._watch.close()
 
+    def stop_at(self, until: float | None) -> None:
+        """Runs that are not finished by then (monotonic clock) raise OutOfTime."""
+        self._supervisor.until = until
+
     def workload(self, seed: int | None = None) -> Workload:
         """The workload of this seed, by default the campaign's."""
         seed = self._settings.seed if seed is None else seed

@@ -23,6 +23,7 @@ GROUP = "chaoskit.tiers"
 DISK_RUNS = 60  # real runs
 RECOVERY_RUNS = 60
 RACES = 3
+LONG_STATES = 60  # of the long workload, per plan
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +32,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     states: int = MOST_STATES  # power-loss states per profile
     hurried: bool = False  # there is a time limit
+    long: bool = False  # of the long workload only a few states are tried
 
 
 class Watched(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +53,7 @@ class Tier(msgspec.Struct, frozen=True, kw_only=True):
     # Claims schedules for this tier, whatever the tier of their faults; the int is the position of the
     # first requested change.
     takes: Callable[[Schedule, int], bool] | None = None
+    on_long: bool = False  # also covered with the target's long workload, if it has one
     of_power: bool = False  # covered only by promises that mention power loss
     note: str = ""  # shown with each finding
     default: bool = True  # examined if no tiers are requested
@@ -101,13 +104,16 @@ def kill_schedules(recording: Recording) -> Iterator[Schedule]:
 
 
 def _kills(scope: Scope) -> Plan:
-    return RebuiltStates(source=StateSource(fault="kill", seed=scope.seed, spread=scope.hurried))
+    budget = LONG_STATES if scope.long else None
+    spread = scope.hurried or scope.long
+    return RebuiltStates(source=StateSource(fault="kill", seed=scope.seed, budget=budget, spread=spread))
 
 
 def _power(profile: Profile) -> Callable[[Scope], Plan]:
     def plan(scope: Scope) -> Plan:
+        budget = min(scope.states, LONG_STATES) if scope.long else scope.states
         return RebuiltStates(
-            source=StateSource(fault="power", profile=profile, budget=scope.states, seed=scope.seed)
+            source=StateSource(fault="power", profile=profile, budget=budget, seed=scope.seed)
         )
 
     return plan
@@ -123,6 +129,7 @@ TIERS = (
         name="process",
         summary="SIGKILL after every file operation: all states, rebuilt from one recording",
         plan=_kills,
+        on_long=True,
         watches=(
             Watched(
                 variant="race", claim="consume-once", subject="agent", needs=("park", "approve"), runs=RACES
@@ -130,11 +137,12 @@ TIERS = (
             Watched(variant="fork", claim="fork", subject="agent", needs=("fork",)),
         ),
     ),
-    Tier(name="torn", summary="SIGKILL halfway through every write", plan=_kills),
+    Tier(name="torn", summary="SIGKILL halfway through every write", plan=_kills, on_long=True),
     Tier(
         name="power-ext4",
         summary="power loss: unsynced data is lost in the ways that ext4 allows; most revealing states first",
         plan=_power("ext4"),
+        on_long=True,
         of_power=True,
     ),
     Tier(

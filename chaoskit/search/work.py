@@ -47,10 +47,11 @@ WorkItem = RunSchedule | JudgeStates | Case
 
 
 class Done(msgspec.Struct, frozen=True):
-    """The outcomes of one item; `exhausted`: its source has no more states."""
+    """The outcomes of one item. `exhausted`: its source has no more states; `cut`: time ran out within it."""
 
     outcomes: tuple[Outcome, ...]
     exhausted: bool = False
+    cut: bool = False
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,8 +25,10 @@ def show(c: Certificate, terminal: Terminal, *, verbose: bool = False) -> None:
     parts = [c.coverage.get(tier) for tier in measured]
     covered = [_covered(part) for part in parts]
     table.add_row("crashes", *covered, style="dim")
+    if any(part and part.extra for part in parts):
+        table.add_row("long run", *(str(part.extra or "") if part else "" for part in parts), style="dim")
     terminal.console.print(table)
-    left_out = [tier for tier in c.tiers if tier not in measured]
+    left_out = [f"{tier} ({c.coverage[tier].why})" for tier in c.tiers if tier not in measured]
     unmeasured = [claim for claim in c.claims if claim not in c.measured()]
     for what, names in (("tiers without a crash", left_out), ("claims not measured", unmeasured)):
         if names:

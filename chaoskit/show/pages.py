@@ -37,6 +37,7 @@ def markdown(certificate: Certificate) -> str:
             ["covered", *c.tiers],
             [
                 ["crashes", *(_covered(c.coverage[tier]) for tier in c.tiers)],
+                ["crashes of the long workload", *(str(c.coverage[tier].extra) for tier in c.tiers)],
                 ["confirmed by real crashes", *(str(c.coverage[tier].confirmed) for tier in c.tiers)],
             ],
         ),

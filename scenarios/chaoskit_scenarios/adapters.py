@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 
 from chaoskit import registry
 from chaoskit.adapter import Adapter
 from chaoskit.model import Json, Scenario, Service, Target
-
-SESSIONS = ("a", "b", "c")
-SAVES = 30
-SIZES = (3, 40, 40, 200, 900, 5_000, 20_000)
-LARGE = 1_000_000  # one of them
+from chaoskit_scenarios.store_workload import CHANGES, LARGE, Shape, Step, long, usual
 
 
 def store(adapter: Adapter) -> Scenario:
-    """Sessions interleaved, sizes mixed, one large save, one session deleted where that is possible."""
+    """Saves, appends and deletions of several sessions, whatever the adapter allows (`store_workload`)."""
     return Scenario(
         name=f"target:{adapter.name}",
         summary=adapter.summary,
         target=_target(adapter, "chaoskit.inside.store_driver:main", looks_again=True),
-        workload=_saves(adapter),
+        workload=_changes(adapter, usual),
+        variants={"long": _changes(adapter, long)},
         invariants=tuple(registry.claims("store")),
     )
 
@@ -68,18 +64,18 @@ def _target(adapter: Adapter, entry: str, *, looks_again: bool = False) -> Targe
     )
 
 
-def _saves(adapter: Adapter) -> Callable[[int], Json]:
+def _changes(adapter: Adapter, draw: Callable[[int, Shape], list[Step]]) -> Callable[[int], Json]:
+    shape = Shape(
+        kinds=tuple(do for do in ("save", "append") if do in adapter.methods),
+        deletes="delete" in adapter.methods,
+        changes=adapter.options.get("saves", CHANGES),
+        largest=adapter.options.get("largest", LARGE),
+        names=tuple(adapter.options.get("session_names", ())),
+    )
+
     def workload(seed: int) -> Json:
-        rng = random.Random(seed)
-        count = adapter.options.get("saves", SAVES)
-        large = count - 2  # late: every look after it reads it again
-        do = "save" if "save" in adapter.methods else "append"
-        steps: list[Json] = []
-        for n in range(1, count + 1):
-            size = min(LARGE, adapter.options.get("largest", LARGE)) if n == large else rng.choice(SIZES)
-            steps.append({"do": do, "session": rng.choice(SESSIONS), "n": n, "size": size})
-        if "delete" in adapter.methods:
-            steps.insert(count * 2 // 3, {"do": "delete", "session": SESSIONS[-1]})
-        return {"adapter": adapter.reference, "sessions": list(SESSIONS), "steps": steps}
+        steps = draw(seed, shape)
+        sessions = list(dict.fromkeys(step["session"] for step in steps))
+        return {"adapter": adapter.reference, "sessions": sessions, "steps": steps}
 
     return workload

@@ -6,7 +6,7 @@ be present. The changes made after it determine which is the latest.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,45 +16,54 @@ Found = list[int]  # [n] for a state, [n, part, of] for an item
 
 
 class Session:
-    """The changes requested of one session so far."""
+    """The changes requested of one session so far. A *place* is the number of a request, from 0."""
 
     def __init__(self) -> None:
-        self.asked: list[int] = []  # numbers in the order requested; a repeated one appears twice
+        self.asked: list[int] = []  # numbers in the order requested; a state saved again appears twice
         self.acknowledged: list[int] = []
-        self.repeated: set[int] = set()  # requested again because the outcome was unknown
+        self.repeated: Counter[int] = Counter()  # requested again because the outcome was unknown
         self.gone: set[int] = set()  # requested before an acknowledged deletion
         self.may_be_gone: set[int] = set()  # requested before a deletion that was not acknowledged
+        self._settled: dict[int, int] = {}  # number -> the earliest place that its acknowledgement can mean
 
     def ask(self, change: dict[str, Any]) -> None:
         if change["do"] == "delete":
             self.may_be_gone = set(self.asked) - self.gone
         else:
-            if change["n"] in self.asked:
-                self.repeated.add(change["n"])
+            if self._is_retry(change):
+                self.repeated[change["n"]] += 1
             self.asked.append(change["n"])
             self.gone.discard(change["n"])
             self.may_be_gone.discard(change["n"])
+
+    def _is_retry(self, change: dict[str, Any]) -> bool:
+        unanswered = change["n"] in self.asked and change["n"] not in self.acknowledged
+        return bool(change.get("again")) or unanswered
 
     def acknowledge(self, change: dict[str, Any]) -> None:
         if change["do"] == "delete":
             self.acknowledged, self.may_be_gone = [], set()
             self.gone = set(self.asked)
             return
-        if change["n"] not in self.acknowledged:
-            self.acknowledged.append(change["n"])
+        n = change["n"]
+        if n not in self.acknowledged:
+            self.acknowledged.append(n)
+        places = self.places(n)
+        # A store that recognises a repetition keeps the place of the request that it repeats.
+        self._settled[n] = places[-2] if self.repeated[n] and len(places) > 1 else places[-1]
 
     def as_it_is(self) -> Session:
         """A copy that no later event changes."""
         copy = Session()
         copy.asked, copy.acknowledged = list(self.asked), list(self.acknowledged)
-        copy.repeated, copy.gone = set(self.repeated), set(self.gone)
-        copy.may_be_gone = set(self.may_be_gone)
+        copy.repeated, copy.gone = Counter(self.repeated), set(self.gone)
+        copy.may_be_gone, copy._settled = set(self.may_be_gone), dict(self._settled)
         return copy
 
     @property
     def last(self) -> int | None:
         """The latest acknowledged change that no deletion may have removed."""
-        return max(self.required, key=self.asked.index, default=None)
+        return max(self.required, key=self._settled.__getitem__, default=None)
 
     @property
     def required(self) -> list[int]:
@@ -65,8 +74,13 @@ class Session:
         """Its possible positions in the order: a change that failed and was repeated may have either."""
         return [place for place, asked in enumerate(self.asked) if asked == n]
 
+    def made(self, n: int) -> int:
+        """How often it was requested for its own sake."""
+        return self.asked.count(n) - self.repeated[n]
+
     def is_older(self, n: int, than: int) -> bool:
-        return n not in self.asked or self.places(n)[-1] < self.places(than)[0]
+        """Whether save `n` was requested before save `than` was last acknowledged, and not since."""
+        return n not in self.asked or self.places(n)[-1] < self._settled[than]
 
 
 class Look:
@@ -108,19 +122,38 @@ def looks(history: History) -> list[Look]:
 
 def _looks(history: History) -> list[Look]:
     found: list[Look] = []
-    sessions: dict[str, Session] = defaultdict(Session)
+    kinds = {event.args["do"] for event in history.of(Invoke, "change")} - {"delete"} or {"save"}
+    sessions: dict[str, dict[str, Session]] = defaultdict(lambda: {kind: Session() for kind in kinds})
     struck = {event.life for event in history.of(Struck)}
     for event in history.events:
         if isinstance(event, Invoke) and event.name == "change":
-            sessions[event.args["session"]].ask(event.args)
+            for session in _concerned(sessions, event.args):
+                session.ask(event.args)
         elif isinstance(event, Ack) and event.name == "changed":
-            sessions[event.data["session"]].acknowledge(event.data)
+            for session in _concerned(sessions, event.data):
+                session.acknowledge(event.data)
         elif isinstance(event, Probe) and "sessions" in event.data:
             for name, seen in _seen(event, sessions).items():
-                # The session's state at this point: a look cannot show later requests.
-                copy = sessions[name].as_it_is()
-                found.append(Look(event, name, seen, copy, struck=event.life in struck))
+                for kind, session in sessions[name].items():
+                    # The session's state at this point: a look cannot show later requests.
+                    shown = _shown(seen, kind) if len(kinds) > 1 else seen
+                    found.append(Look(event, name, shown, session.as_it_is(), struck=event.life in struck))
     return found
+
+
+def _concerned(sessions: dict[str, dict[str, Session]], change: dict[str, Any]) -> Iterable[Session]:
+    """Saved states and appended items are read in different ways, so each is judged by its own requests."""
+    mine = sessions[change["session"]]
+    return mine.values() if change["do"] == "delete" else [mine[change["do"]]]
+
+
+def _shown(seen: dict[str, Any], kind: str) -> dict[str, Any]:
+    of_appends = {"items"}
+    return {
+        method: value
+        for method, value in seen.items()
+        if method == "trouble" or (method in of_appends) == (kind == "append")
+    }
 
 
 def _seen(probe: Probe, sessions: Iterable[str]) -> dict[str, dict[str, Any]]:

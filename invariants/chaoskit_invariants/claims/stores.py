@@ -141,8 +141,9 @@ def _prefix_of(look: Look, sequence: Sequence[list[int] | str]) -> Iterator[Viol
         if isinstance(one, list) and isinstance(next_one, list) and _is_swapped(one, next_one):
             yield Violation("reordered", f"in append {one[0]}, item {next_one[1]} follows item {one[1]}")
     for n, times in Counter(there).items():
-        if times > 1 and n not in look.session.repeated:
-            yield Violation("doubled", f"save {n} was made once and is stored {times} times")
+        made = look.session.asked.count(n)
+        if times > max(1, made) and n not in look.session.repeated:
+            yield Violation("doubled", f"save {n} was made {_times(made)} and is stored {_times(times)}")
     strangers = [n for n in there if n not in look.session.asked]
     if strangers:
         yield Violation("unasked", f"save {strangers[0]} is stored, but was never made")
@@ -258,7 +259,7 @@ def idempotent(history: History) -> Iterator[Violation]:
         for sequence in look.sequences().values():
             counts = Counter(numbers(sequence))
             for n in look.session.repeated:
-                if counts[n] > 1:
+                if counts[n] > look.session.made(n):
                     times = f"save {n} was repeated and is stored {counts[n]} times"
                     yield Violation("doubled", f"session {look.name}: {times}")
 
@@ -289,6 +290,10 @@ def fenced(history: History) -> Iterator[Violation]:
                 f"save {data['before']} was acknowledged to the new process, then the old one, paused"
                 f" since before it, saved {data['late']}: the latest is now {data.get('load')}",
             )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _saves(numbers: list[int]) -> str:
