@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
@@ -110,6 +110,7 @@ class Fault:
 
     __slots__ = ()
     point: PersistPoint
+    decides_tier: ClassVar[bool] = False  # a run with this fault is of its tier, whatever else happens
 
     @property
     def name(self) -> str:
@@ -133,6 +134,9 @@ class Schedule(msgspec.Struct, frozen=True):
     @property
     def tier(self) -> str:
         """What the schedule tests; any second crash is a test of recovery."""
+        decisive = next((fault.tier for fault in self.faults if fault.decides_tier), None)
+        if decisive:
+            return decisive
         if len(self.faults) > 1:
             return "recovery"
         return self.faults[0].tier if self.faults else "undisturbed"
@@ -347,7 +351,8 @@ DOUBTS: dict[DoubtKind, str] = {
     "no-time": "found on a rebuilt state, but no time was left to confirm it (allow more time): {}",
     "not-measured": "no run put {} to the test",
     "nothing-ran": "no schedule was run{}",
-    "cut-short": "time ran out after {}: the sweep is incomplete (allow more time, or --accept-incomplete)",
+    "cut-short": "stopped after {}: the sweep is incomplete"
+    " (allow more time or runs, or --accept-incomplete)",
 }
 
 
@@ -359,6 +364,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     traces: tuple[tuple[Firing, ...], ...]  # the points that each life passed, where a fault could strike
     fired: int  # planned faults that fired
     doubts: tuple[Doubt, ...] = ()  # reasons why this run proves nothing
+    origin: str = ""  # identifies the content of the directory from which the last life recovered
 
 
 # --- judgement ---------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from itertools import islice
 
 import msgspec
 
@@ -31,15 +32,27 @@ from chaoskit.model import (
     Ok,
     PersistPoint,
     Placed,
+    Schedule,
 )
 
 END = "the end"  # the name of the point after the last operation
 
 
 class Recording(msgspec.Struct, frozen=True, dict=True):
+    """Of the first life or, if `earlier` names the faults of the lives before it, of a later one.
+
+    The trace of a later life continues those of the lives before it: see `Trace.base`.
+    """
+
     trace: Trace
-    events: tuple[Event, ...]
+    events: tuple[Event, ...]  # of the recorded life
     unseen: tuple[str, ...] = ()  # how the directory differs from what the trace tells
+    earlier: Schedule = Schedule()
+    before: tuple[Event, ...] = ()  # of the lives before it
+
+    @property
+    def life(self) -> int:
+        return len(self.earlier.faults)
 
     def until(self, position: int, *, delivered: bool = True) -> list[Event]:
         """What had been seen when so many operations were done.
@@ -47,8 +60,8 @@ class Recording(msgspec.Struct, frozen=True, dict=True):
         After the last operation of a save there are two moments: the caller has its answer, or not yet.
         """
         find = bisect_right if delivered else bisect_left
-        seen = find(self._placed, position, key=lambda event: event.at)
-        return [Born(0), *self._placed[:seen]]
+        seen = find(self._placed, position - self.trace.base, key=lambda event: event.at)
+        return [*self.before, Born(self.life), *self._placed[:seen]]
 
     def times(self, position: int) -> dict[int, int]:
         """The operation that last modified each file and directory, of those before this position."""
@@ -69,7 +82,12 @@ class Recording(msgspec.Struct, frozen=True, dict=True):
 
     def ack_positions(self) -> list[int]:
         """Positions of acknowledgements and of effects on the World."""
-        return [e.at for e in self.events if isinstance(e, Ack | Effect)]
+        told = (Ack, Effect)
+        base = self.trace.base
+        return [
+            *(e.at for e in self.before if isinstance(e, told)),
+            *(base + e.at for e in self.events if isinstance(e, told)),
+        ]
 
 
 class CrashState:
@@ -89,7 +107,8 @@ class CrashState:
     def events(self, recording: Recording) -> list[Event]:
         """The history up to and including the crash."""
         seen = recording.until(self.position, delivered=self.delivered)
-        return [*seen, *unfinished(seen, 0), Crashed(0, self.position, self.fault), Ended(0, "crashed")]
+        life, at = recording.life, self.position - recording.trace.base
+        return [*seen, *unfinished(seen, life), Crashed(life, at, self.fault), Ended(life, "crashed")]
 
 
 def touched_by(trace: Trace) -> dict[int, list[int]]:
@@ -119,12 +138,12 @@ def unfinished(events: Iterable[Event], life: int) -> list[Event]:
 
 
 def points(trace: Trace) -> list[PersistPoint]:
-    """One per operation, named after the operation and its file, and one for the end."""
+    """One per operation of the last life, named after the operation and its file, and one for the end."""
     seen: Counter[str] = Counter()
     found = []
-    for label, op in zip(labels(trace), trace.ops, strict=True):
+    for label, op in islice(zip(labels(trace), trace.ops, strict=True), trace.base, None):
         seen[label] += 1
-        found.append(PersistPoint(label, seen[label], op.index))
+        found.append(PersistPoint(label, seen[label], op.index - trace.base))
     return [*found, PersistPoint(END, 1, len(found))]
 
 

@@ -26,7 +26,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     plan: Literal["sweep", "sample"] = "sweep"
     agents: int | None = None  # in the workload; None: the scenario's default
     bias: Literal["uniform", "rare"] | None = None  # of a fuzz; None: rare
-    runs: int | None = None  # schedules of a sample, or power-loss states
+    runs: int | None = None  # schedules of a sample, power-loss states, or the limit of a sweep
+    depth: int | None = None  # crashes in one run of a sweep; None: as many as the kind of fault allows
     until_violation: bool = False  # stop at the first one
     accept_incomplete: bool = False  # a sweep that runs out of time may hold
     seconds: float | None = None
@@ -89,6 +90,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "--agents": self.agents,
             "--bias": (self.bias or "rare") if self.fuzzes else None,
             "--runs": self._runs_in_force(power),
+            "--depth": self.depth,
             "--for": f"{self.seconds:g}s" if self.seconds is not None else None,
             "--until-violation": self.until_violation,
             "--accept-incomplete": self.accept_incomplete,
@@ -109,7 +111,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             return self.fuzz_runs
         if self.plan == "sample":
             return self.sample_runs
-        return self.power_states if power else None
+        return self.power_states if power else self.runs
 
 
 def settings_of(wanted: Repro, *, cold: bool = False) -> Settings:

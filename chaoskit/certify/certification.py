@@ -84,10 +84,12 @@ class _Examination:
         self._scope = Scope(
             seed=settings.seed, states=settings.power_states, hurried=settings.seconds is not None
         )
-        self._plans = {tier.name: tier.plan(self._scope) for tier in wanted if tier.plan}
+        self._plans = {
+            tier.name: [make(self._scope) for make in (tier.plan, tier.also) if make] for tier in wanted
+        }
         self._variants = ("", "#fickle") if adapter.subject == "agent" else ("",)
         self._watches = [(tier, each) for tier in wanted for each in tier.watches if self._applies(each)]
-        shares = len(self._variants) * len(_distinct(self._plans.values())) + len(self._watches)
+        shares = len(self._variants) * len(self._crashing_plans()) + len(self._watches)
         shares += len(self._long_plans())
         self._search = Search(Budget(settings.seconds, shares), progress)
         self._recording: Recording | None = None
@@ -97,13 +99,16 @@ class _Examination:
     def _applies(self, watched: Watched) -> bool:
         return watched.subject == self._adapter.subject and set(watched.needs) <= set(self._adapter.methods)
 
+    def _crashing_plans(self) -> list[Plan]:
+        return _distinct(plan for plans in self._plans.values() for plan in plans)
+
     def _long_plans(self) -> list[Plan]:
         scope = msgspec.structs.replace(self._scope, long=True)
         has_long = self._adapter.subject == "store"
         return _distinct(tier.plan(scope) for tier in self._wanted if tier.plan and tier.on_long and has_long)
 
     def _tiers_of(self, plan: Plan) -> list[str]:
-        return [name for name, each in self._plans.items() if each == plan]
+        return [name for name, plans in self._plans.items() if plan in plans]
 
     # --- the work
 
@@ -137,7 +142,7 @@ class _Examination:
                 self._operations = len({firing.point for firing in ready.firings})
             if self._settings.seconds is not None:
                 self._possible.update(map(assign, kill_schedules(recording)))
-            self._search.go_through(ready, _distinct(self._plans.values()), assign, self._tiers_of)
+            self._search.go_through(ready, self._crashing_plans(), assign, self._tiers_of)
             if long and long.recording:
                 assign = tier_of(long.recording.events)
                 self._search.go_through(long, self._long_plans(), assign, extra=True)
@@ -216,7 +221,7 @@ class _Examination:
         covered = self._search.found.coverage(tier)
         return msgspec.structs.replace(
             covered,
-            complete=covered.complete and tier in self._plans,
+            complete=covered.complete and bool(self._plans[tier]),
             possible=self._possible.get(tier),
             why="" if covered.states else self._why_empty(tier, covered),
         )
@@ -224,7 +229,7 @@ class _Examination:
     def _why_empty(self, tier: str, covered: Coverage) -> str:
         if covered.cut_short:
             return "no time"
-        if tier in self._plans or any(watching.name == tier for watching, _ in self._watches):
+        if self._plans[tier] or any(watching.name == tier for watching, _ in self._watches):
             return "nothing to crash"
         return f"not for {self._adapter.subject}s, or a method is missing"
 

@@ -93,9 +93,16 @@ from chaoskit.show.terminal import Terminal
 @click.option(
     "--runs",
     type=click.IntRange(min=1),
-    show_default="100 schedules of a sample, 1000 power-loss states",
-    help="Number of schedules in a sample, or of power-loss states to examine. A fuzz with --for or "
-    "--until-violation has no limit by default.",
+    show_default="100 schedules of a sample, 1000 power-loss states, a whole sweep",
+    help="Number of schedules in a sample, or of power-loss states to examine; the limit of a sweep, which "
+    "is then incomplete. A fuzz with --for or --until-violation has no limit by default.",
+)
+@click.option(
+    "--depth",
+    type=click.IntRange(min=1, max=2),
+    show_default="2 where a recovery can be crashed",
+    help="Crashes in one run of a sweep. **1**: only the first life is crashed, so the recovery tier is not "
+    "examined.",
 )
 @click.option("--for", "seconds", type=Duration(), help="Time limit, e.g. 60s or 10m.")
 @accept_incomplete_option

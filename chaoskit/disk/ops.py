@@ -82,3 +82,4 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     initial: tuple[Node, ...]  # the root first
     ops: tuple[Op, ...]
     blind_spots: tuple[BlindSpot, ...] = ()  # stores through a mapping, static programs...
+    base: int = 0  # operations before this one belong to earlier lives (`continued`)

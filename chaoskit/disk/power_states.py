@@ -51,7 +51,8 @@ def power_states(
     logical_key: LogicalKey | None = None,
 ) -> Iterator[PowerState]:
     """At most `budget` states, distinct by (content, acknowledgements given). States whose logical key
-    repeats under the same acknowledgements come last."""
+    repeats under the same acknowledgements come last. If the trace has several lives, the power fails in
+    the last one."""
     fresh = _distinct(_all(trace, sorted(acks), profile, budget, seed))
     if logical_key is not None:
         fresh = _similar_last(islice(fresh, budget + budget // 2), logical_key)
@@ -60,10 +61,11 @@ def power_states(
 
 def _all(trace: Trace, acks: Sequence[int], profile: Profile, budget: int, seed: int) -> Iterator[PowerState]:
     first, others = telling_positions(trace, acks)
-    everywhere: Sequence[int] = range(len(trace.ops) + 1)
+    everywhere: Sequence[int] = range(trace.base, len(trace.ops) + 1)
+    acked = sorted({at for at in acks if at >= trace.base})
     left_out: list[tuple[Generators, Sequence[int]]] = []
     rounds: tuple[tuple[Generators, Sequence[int], int], ...] = (
-        ((whole,), sorted(set(acks)), 4),
+        ((whole,), acked, 4),
         ((whole, apart), first, 5),
         ((singles, torn), first, 12),
         (BASIC_GENERATORS, others, 16),
@@ -82,8 +84,8 @@ def _all(trace: Trace, acks: Sequence[int], profile: Profile, budget: int, seed:
 def telling_positions(trace: Trace, acks: Sequence[int]) -> tuple[list[int], list[int]]:
     claimed = {at + 1 for at, op in enumerate(trace.ops) if op.kind in SYNC_KINDS or op.durable}
     claimed |= set(acks)
-    everywhere = range(len(trace.ops) + 1)
-    return sorted(claimed), [at for at in everywhere if at not in claimed]
+    everywhere = range(trace.base, len(trace.ops) + 1)
+    return sorted(claimed & set(everywhere)), [at for at in everywhere if at not in claimed]
 
 
 def spread(positions: Sequence[T], count: int) -> Sequence[T]:

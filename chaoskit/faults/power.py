@@ -34,6 +34,8 @@ class PowerLoss(Fault, msgspec.Struct, frozen=True, tag="power"):
     cut: int = 0
     tail: str = "absent"
 
+    decides_tier = True  # what a power loss may lose, nobody promises to keep in a mere crash
+
     def __str__(self) -> str:
         return f"power loss before {self.point} ({self.profile}: {self.recipe.words()})"
 
@@ -78,13 +80,13 @@ def states(recording: Recording, source: StateSource) -> Iterator[CrashState]:
         logical_key=_outline,
     )
     for state in found:
-        yield state_of(state.candidate, where)
+        yield state_of(state.candidate, where, recording.trace.base)
 
 
-def state_of(candidate: Candidate, where: list[PersistPoint]) -> CrashState:
+def state_of(candidate: Candidate, where: list[PersistPoint], base: int) -> CrashState:
     recipe = candidate.recipe
     fault = PowerLoss(
-        where[candidate.at], candidate.profile, recipe.way, recipe.positions, recipe.cut, recipe.tail
+        where[candidate.at - base], candidate.profile, recipe.way, recipe.positions, recipe.cut, recipe.tail
     )
     return CrashState(candidate.at, candidate.image, fault)
 
@@ -101,7 +103,8 @@ def _outline(image: Image) -> tuple[tuple[str, int], ...]:
 def candidate_of(trace: Trace, fault: PowerLoss) -> Candidate:
     """The state that a power loss leaves, rebuilt from its recipe."""
     assert fault.point.op is not None
-    return power.rebuild(trace, min(fault.point.op, len(trace.ops)), fault.profile, fault.recipe)
+    at = min(trace.base + fault.point.op, len(trace.ops))
+    return power.rebuild(trace, at, fault.profile, fault.recipe)
 
 
 def minimise(recording: Recording, fault: PowerLoss, still_bad: StillBad) -> Fault:
@@ -112,7 +115,7 @@ def minimise(recording: Recording, fault: PowerLoss, still_bad: StillBad) -> Fau
         return still_bad(CrashState(candidate.at, image, fault))
 
     smallest = hint.minimise(recording.trace, candidate, shows_it)
-    return state_of(smallest, points(recording.trace)).fault
+    return state_of(smallest, points(recording.trace), recording.trace.base).fault
 
 
 def explain(recording: Recording, fault: PowerLoss) -> hint.Hint:

@@ -24,11 +24,14 @@ import signal
 import socket
 import time
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from pathlib import Path
 
 import msgspec
 
+from chaoskit.disk.continued import continued
 from chaoskit.disk.kill_states import last_image
+from chaoskit.disk.ops import Trace
 from chaoskit.disk.staging import StagingDirectory
 from chaoskit.disk.verify import differences
 from chaoskit.faults.kind import Arming, kind_of
@@ -57,6 +60,7 @@ from chaoskit.model import (
 )
 from chaoskit.recording import CrashState, Recording, firings_of, unfinished
 from chaoskit.run.conversation import Conversation
+from chaoskit.run.fingerprint import fingerprint
 from chaoskit.run.watch import DiskWatch
 from chaoskit.run.world import World
 from chaoskit.run.zygote import Zygote
@@ -97,6 +101,7 @@ class Supervisor:
         self._reused: _Process | None = None
         self._recoveries = 0
         self._stage: StagingDirectory | None = None
+        self._traces: list[Trace] = []  # of the run under way, one per life
 
     # --- real runs
 
@@ -108,11 +113,15 @@ class Supervisor:
         faults: tuple[Fault | None, ...] = (*schedule.faults, None)
         for life, fault in enumerate(faults):
             zygote = self._later if life else self._zygote
-            how = self._live(run, _Process(zygote, directory, life), life, fault, self._watch)
+            process = _Process(zygote, directory, life)
+            how = self._live(run, process, life, fault, self._watch)
+            self._keep_trace(life, schedule)
             if not run.goes_on(how, fault):
                 break
             if fault:
                 self._finish_off(run, fault)
+                if len(schedule.faults) == 1:  # a sweep may crash the recovery, but only if it is a new one
+                    run.origin = fingerprint(run.state, process.process.pid)
         if look_again and self._scenario.target.looks_again and how == "completed":
             self._look_again(run, directory, len(faults))
         return run.finish(schedule)
@@ -120,6 +129,19 @@ class Supervisor:
     def _look_again(self, run: _RunInProgress, directory: Path, life: int) -> None:
         """In a process that has not seen the lives before: it knows only what is on the disk."""
         self._live(run, _Process(self._later, directory, life), life, None, None, final=True)
+
+    def record_recovery(self, earlier: Schedule, directory: Path, workload: Workload) -> Recording | None:
+        """The life after these faults, with every disk operation; None if one of the faults did not fire."""
+        assert self._watch is not None, "recording needs a disk watch"
+        run = self.carry_out(earlier, directory, workload, look_again=False)
+        if run.doubts:
+            return None
+        last = len(earlier.faults)
+        mine = tuple(e for e in run.history.events if e.life == last)
+        before = tuple(e for e in run.history.events if e.life < last)
+        trace = self._trace()
+        unseen = differences(last_image(trace), directory / STATE)
+        return Recording(trace, mine, tuple(unseen), earlier, before)
 
     def record(self, directory: Path, workload: Workload) -> tuple[Run, Recording]:
         """The run without faults, with every disk operation."""
@@ -134,12 +156,23 @@ class Supervisor:
         after_death = kind_of(fault).after_death
         if after_death:
             assert self._watch is not None, f"{fault} needs a disk watch"
-            after_death(fault, self._watch.trace(), run.state)
+            after_death(fault, self._trace(), run.state)
+
+    def _keep_trace(self, life: int, schedule: Schedule) -> None:
+        if self._watch is None:
+            return
+        if life == 0 or kind_of(schedule.faults[life - 1]).after_death:
+            self._traces = []  # after a power loss everything that is left is durable
+        self._traces.append(self._watch.trace())
+
+    def _trace(self) -> Trace:
+        """Of the run so far: what an earlier life did not sync can still be lost in a later one."""
+        return reduce(continued, self._traces)
 
     # --- runs from a rebuilt state
 
     def recover(self, recording: Recording, state: CrashState, directory: Path, workload: Workload) -> Run:
-        """Runs only the life after the crash, on the state that the crash left. `directory` is reused."""
+        """Runs only the life after the recorded one, on what its crash left. `directory` is reused."""
         self._recoveries += 1  # a place of its own: a process that is reused may remember the last one
         run = _RunInProgress(self._scenario, directory, workload, f"state-{self._recoveries}")
         run.begin_with(state.events(recording))
@@ -147,10 +180,11 @@ class Supervisor:
             self._stage = StagingDirectory(run.state)
         self._stage.move_to(run.state)
         self._stage.show(state.image, recording.times(state.position))
-        how = self._live(run, self._process_for(directory), 1, None, None)
+        life = recording.life + 1
+        how = self._live(run, self._process_for(directory), life, None, None)
         if self._scenario.target.looks_again and how == "completed":
-            self._look_again(run, directory, 2)
-        return run.finish(Schedule((state.fault,)))
+            self._look_again(run, directory, life + 1)
+        return run.finish(Schedule((*recording.earlier.faults, state.fault)))
 
     def _process_for(self, directory: Path) -> _Process:
         """A reused process, or a new one for a mutant, whose patch may keep state."""
@@ -309,6 +343,7 @@ class _RunInProgress:
         self.traces: list[tuple[Firing, ...]] = []
         self.fired = 0
         self.rebuilt = False
+        self.origin = ""
         self.doubts: list[Doubt] = []
         directory.mkdir(exist_ok=True)  # without parents: a removed workspace must not reappear
         self.state.mkdir(exist_ok=True)
@@ -354,6 +389,7 @@ class _RunInProgress:
             traces=tuple(self.traces),
             fired=self.fired,
             doubts=tuple(self.doubts),
+            origin=self.origin,
         )
 
 

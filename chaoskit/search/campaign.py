@@ -29,7 +29,7 @@ from chaoskit.search.confirm import confirm_all
 from chaoskit.search.executors import Executor, executor_for
 from chaoskit.search.fuzz import Fuzz
 from chaoskit.search.outcome import Outcome
-from chaoskit.search.plan import Plan, RebuiltStates, Sample, Seen, Sweep
+from chaoskit.search.plan import Plan, RebuiltStates, Sample, Seen, Sweep, power_in_recoveries
 from chaoskit.search.progress import Progress, SoFar, silent
 from chaoskit.search.result import (
     Accumulator,
@@ -225,8 +225,13 @@ class Search:
         """The outcomes that belong to this shard, each with its place in the whole plan."""
         shard = ready.resolved.settings.shard
         seen = Seen(ready.firings, recoveries_only=plan.recoveries_only)
+        planned = 0
         for round_number in range(1, plan.rounds + 1):
             items = plan.items(round_number, seen, shard)
+            if isinstance(items, Sequence):
+                room = len(items) if plan.limit is None else plan.limit - planned
+                share.ran_out |= room < len(items)
+                items, planned = items[: max(0, room)], planned + len(items)
             self._expect(len(items) if isinstance(items, Sequence) else _states_in(plan, ready.recording))
             last = round_number == plan.rounds
             under_way: deque[tuple[int, WorkItem]] = deque()
@@ -271,38 +276,42 @@ def _noted(tasks: Iterator[tuple[int, T]], under_way: deque[tuple[int, T]]) -> I
 def run_campaign(resolved: Resolved, progress: Progress = silent) -> Result:
     """Raises CannotTest if the target fails without faults."""
     settings = resolved.settings
-    budget = Budget(settings.seconds, len(settings.faults))
+    budget = Budget(settings.seconds, sum(len(plans_of(_with_one(settings, f))) for f in settings.faults))
     search = Search(budget, progress, until_violation=settings.until_violation)
     for fault in settings.faults:
         if not search.over:
-            part = msgspec.structs.replace(resolved.settings, faults=(fault,))
+            part = _with_one(settings, fault)
             _with_fault(search, msgspec.structs.replace(resolved, settings=part))
     if search.cut_short and not settings.accept_incomplete:
         search.found.note(Doubt("cut-short", search.so_far()), (len(settings.faults),))
     return result_of(search.found, resolved.settings, resolved.claims, budget.seconds)
 
 
+def _with_one(settings: Settings, fault: str) -> Settings:
+    return msgspec.structs.replace(settings, faults=(fault,))
+
+
 def _with_fault(search: Search, resolved: Resolved) -> None:
     try:
         with prepared(resolved, search, record=resolved.settings.rebuilds) as ready:
-            search.go_through(ready, [plan_of(resolved.settings)])
+            search.go_through(ready, plans_of(resolved.settings))
     except ViolatedUndisturbed as violated:
         search.add_undisturbed(violated.outcome, resolved)
 
 
-def plan_of(settings: Settings) -> Plan:
-    """The plan for settings with exactly one fault."""
+def plans_of(settings: Settings) -> list[Plan]:
+    """The plans for settings with exactly one fault."""
     (fault,) = settings.faults
     if kind(fault).rebuilt:
-        budget = settings.power_states
-        return RebuiltStates(
-            source=StateSource(fault=fault, profile=settings.profile, budget=budget, seed=settings.seed)
-        )
+        budget, seed = settings.power_states, settings.seed
+        source = StateSource(fault=fault, profile=settings.profile, budget=budget, seed=seed)
+        more = [power_in_recoveries(settings.profile, budget, seed)] if settings.depth != 1 else []
+        return [RebuiltStates(source=source), *more]
     if settings.fuzzes:
-        return Fuzz(settings.seed, settings.fuzz_runs)
+        return [Fuzz(settings.seed, settings.fuzz_runs)]
     if settings.plan == "sample":
-        return Sample(seed=settings.seed, runs=settings.sample_runs, fault=fault)
-    return Sweep(fault=fault)
+        return [Sample(seed=settings.seed, runs=settings.sample_runs, fault=fault)]
+    return [Sweep(fault=fault, depth=settings.depth, limit=settings.runs)]
 
 
 # --- replay --------------------------------------------------------------------------------------

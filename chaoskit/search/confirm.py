@@ -59,9 +59,9 @@ def _smaller(witness: Witness, rig: Rig, recording: Recording, workload: Workloa
 
 
 def _minimise(witness: Witness, rig: Rig, recording: Recording, workload: Workload) -> Schedule:
-    (fault,) = witness.schedule.faults
+    fault = witness.schedule.faults[-1]
     minimise = kind_of(fault).minimise
-    if minimise is None:
+    if minimise is None or len(witness.schedule.faults) > 1:  # the recording is that of the first life
         return witness.schedule
 
     def still_bad(state: CrashState) -> bool:
@@ -85,4 +85,6 @@ def _reproduced(witness: Witness, schedule: Schedule, rig: Rig, workload: Worklo
 def _explained(witness: Witness, recording: Recording) -> Witness:
     fault = witness.schedule.faults[-1]
     explain = kind_of(fault).explain
-    return msgspec.structs.replace(witness, hint=explain(recording, fault)) if explain else witness
+    if explain is None or len(witness.schedule.faults) > 1:  # the recording is that of the first life
+        return witness
+    return msgspec.structs.replace(witness, hint=explain(recording, fault))

@@ -31,7 +31,17 @@ from chaoskit.run.workspace import Workspace
 from chaoskit.search.fuzz import Fuzzer
 from chaoskit.search.outcome import Outcome
 from chaoskit.search.rig import Rig
-from chaoskit.search.work import CHUNK, WINDOW, Case, Done, Job, JudgeStates, RunSchedule, WorkItem
+from chaoskit.search.work import (
+    CHUNK,
+    WINDOW,
+    Case,
+    Done,
+    Job,
+    JudgeRecovery,
+    JudgeStates,
+    RunSchedule,
+    WorkItem,
+)
 
 
 class Executor(Protocol):
@@ -66,9 +76,19 @@ class Worker:
                 return Done((self._rig.judge(item.schedule, self._job.workload),))
             if isinstance(item, Case):
                 return Done(self._fuzzer.examine(item))
+            if isinstance(item, JudgeRecovery):
+                return self._judge_recovery(item)
         except OutOfTime:
             return Done((), cut=True)
         return self._judge_states(item)
+
+    def _judge_recovery(self, item: JudgeRecovery) -> Done:
+        recording = self._rig.record_recovery(item.earlier, self._job.workload)
+        if recording is None:
+            return Done(())
+        states = list(_enumerated(recording, item.source))
+        judged = list(self._while_time(recording, states))
+        return Done(tuple(judged), cut=len(judged) < len(states))
 
     def _judge_states(self, item: JudgeStates) -> Done:
         recording = self._job.recording
@@ -85,13 +105,17 @@ class Worker:
     def _walk(self, item: JudgeStates) -> _Walk:
         key = item.source, item.shard
         if key not in self._walks:
-            enumerate_states = kind(item.source.fault).states
-            assert enumerate_states is not None, f"{item.source.fault} has no states to rebuild"
             assert self._job.recording is not None
             part, parts = item.shard
-            found = enumerate_states(self._job.recording, item.source)
+            found = _enumerated(self._job.recording, item.source)
             self._walks[key] = _Walk(islice(found, part, None, parts))
         return self._walks[key]
+
+
+def _enumerated(recording: Recording, source: StateSource) -> Iterator[CrashState]:
+    enumerate_states = kind(source.fault).states
+    assert enumerate_states is not None, f"{source.fault} has no states to rebuild"
+    return enumerate_states(recording, source)
 
 
 class _Walk:

@@ -78,7 +78,7 @@ class Hits:
 class Fuzz:
     """A plan of `runs` runs; None: no limit."""
 
-    rounds, exhaustive, recoveries_only, alone = 1, False, False, None
+    rounds, exhaustive, recoveries_only, alone, limit = 1, False, False, None, None
 
     def __init__(self, seed: int, runs: int | None) -> None:
         self._seed = seed

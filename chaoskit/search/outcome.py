@@ -31,6 +31,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     fired: int
     last_trace: tuple[Firing, ...]
     recovery: int  # how many of its firings belong to recovery
+    origin: str = ""  # identifies the content from which the last life recovered
     rebuilt: bool = False  # no real crash: the state was rebuilt from a recording
     confirmed: bool = False  # ... and the real crash had the same verdict
     events: tuple[Event, ...] = ()  # only if the run did not hold
@@ -44,10 +45,13 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def recovery_of(run: Run) -> int:
-    """The number of firings in the last life before it reported that it had recovered."""
+    """The number of firings in the last life before it reported that it had recovered.
+
+    Without such a report nobody knows where recovery ends: all of the life may belong to it.
+    """
     last = len(run.traces) - 1
     probe = next((p for p in run.history.of(Probe, "recovered") if p.life == last), None)
     trace = run.traces[-1]
     if probe is None:
-        return 0
+        return len(trace)
     return sum((f.point.op if f.point.op is not None else n) < probe.at for n, f in enumerate(trace))

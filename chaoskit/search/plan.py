@@ -19,15 +19,19 @@ from typing import Protocol
 
 import msgspec
 
+from chaoskit.disk.ops import Profile
 from chaoskit.disk.power_states import spread
 from chaoskit.faults.kill import Kill
 from chaoskit.faults.kind import StateSource, kind
 from chaoskit.model import Fault, Firing, Schedule
 from chaoskit.search.outcome import Outcome
-from chaoskit.search.work import CHUNK, JudgeStates, RunSchedule, WorkItem
+from chaoskit.search.work import CHUNK, JudgeRecovery, JudgeStates, RunSchedule, WorkItem
 
 Shard = tuple[int, int]  # (index, number of shards)
 Traces = Mapping[Schedule, Sequence[Firing]]  # the points that the last life of each schedule passed
+MOST_ROUNDS = 2
+ENOUGH_OF_A_RECOVERY = 12  # states, below which little would be learnt
+IN_RECOVERIES = 8  # one in this many power-loss states is one of a recovery
 RECOVERIES = 8  # first kills; the distinct recoveries from them are crashed again
 
 
@@ -36,11 +40,13 @@ class Seen:
 
     def __init__(self, baseline: Sequence[Firing], *, recoveries_only: bool) -> None:
         self.traces: dict[Schedule, Sequence[Firing]] = {Schedule(): baseline}
+        self.origins: dict[Schedule, str] = {}  # what the last life of each schedule started from
         self._recoveries_only = recoveries_only
 
     def note(self, outcome: Outcome) -> None:
         extent = outcome.recovery if self._recoveries_only else None
         self.traces[outcome.schedule] = outcome.last_trace[:extent]
+        self.origins[outcome.schedule] = outcome.origin
 
 
 class Plan(Protocol):
@@ -60,6 +66,11 @@ class Plan(Protocol):
     @property
     def alone(self) -> tuple[str, str] | None:
         """Tier and claim, if its runs have no crash and test only that claim."""
+        ...
+
+    @property
+    def limit(self) -> int | None:
+        """The number of runs after which an exhaustive plan is cut short; None: no limit."""
         ...
 
     @property
@@ -104,6 +115,10 @@ class _Plan(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     @property
+    def limit(self) -> int | None:
+        return None
+
+    @property
     def most(self) -> int | None:
         return None
 
@@ -127,16 +142,17 @@ def _runs(schedules: Iterable[Schedule]) -> list[WorkItem]:
 class Sweep(_Plan, frozen=True, kw_only=True):
     """Every fault at every point; then every fault at every point of each distinct recovery.
 
-    Two recoveries that pass the same points in the same order count as one: crashing both at every
-    point would test the same thing twice.
+    Two recoveries that start from the same content and pass the same points count as one: crashing both at
+    every point would test the same thing twice.
     """
 
     fault: str = "kill"
-    deep: bool = True  # also crash recoveries, if the kind of fault allows it
+    depth: int | None = None  # 1: do not crash recoveries; None: if the kind of fault allows it
+    limit: int | None = None
 
     @property
     def rounds(self) -> int:
-        return kind(self.fault).sweep_rounds if self.deep else 1
+        return min(self.depth or MOST_ROUNDS, kind(self.fault).sweep_rounds)
 
     @property
     def exhaustive(self) -> bool:
@@ -144,23 +160,25 @@ class Sweep(_Plan, frozen=True, kw_only=True):
 
     def items(self, round_number: int, seen: Seen, shard: Shard) -> Sequence[WorkItem]:
         del shard
-        return _runs(self.schedules(round_number, seen.traces))
+        return _runs(self.schedules(round_number, seen))
 
-    def schedules(self, round_number: int, traces: Traces) -> Iterator[Schedule]:
-        for parent in [Schedule()] if round_number == 1 else different(traces):
-            for firing in traces[parent]:
+    def schedules(self, round_number: int, seen: Seen) -> Iterator[Schedule]:
+        for parent in [Schedule()] if round_number == 1 else different(seen):
+            for firing in seen.traces[parent]:
                 for fault in kind(self.fault).at(firing):
                     yield Schedule((*parent.faults, fault))
 
 
-def different(traces: Traces) -> Iterator[Schedule]:
-    """One schedule for each distinct recovery."""
-    met: set[tuple[tuple[str, str], ...]] = set()
-    for schedule, firings in traces.items():
+def different(seen: Seen) -> list[Schedule]:
+    """One schedule for each distinct recovery; those that pass other points than all before come first."""
+    first: dict[tuple[tuple[str, str], ...], Schedule] = {}
+    every: dict[tuple[str, tuple[tuple[str, str], ...]], Schedule] = {}
+    for schedule, firings in seen.traces.items():
         passed = tuple((firing.point.name, firing.when) for firing in firings)
-        if schedule.faults and passed and passed not in met:
-            met.add(passed)
-            yield schedule
+        if schedule.faults and passed:
+            first.setdefault(passed, schedule)
+            every.setdefault((seen.origins.get(schedule, ""), passed), schedule)
+    return list(dict.fromkeys([*first.values(), *every.values()]))
 
 
 class Sample(_Plan, frozen=True, kw_only=True):
@@ -238,6 +256,26 @@ class RebuiltStates(_Plan, frozen=True, kw_only=True):
         return (part + parts * (number * CHUNK + each),)
 
 
+class StatesOfRecoveries(_Plan, frozen=True, kw_only=True):
+    """Crash states of lives that recover from a kill: `source.budget` of each of a few kills."""
+
+    source: StateSource
+    recoveries: int = RECOVERIES
+
+    def items(self, round_number: int, seen: Seen, shard: Shard) -> Sequence[WorkItem]:
+        del round_number, shard
+        # Between operations only: the trace of a write that was cut short cannot be continued.
+        firings = [f for f in seen.traces[Schedule()] if f.when == "before" and f.point.op]
+        kills = (Schedule((Kill(f.point, f.when),)) for f in spread(firings, self.recoveries))
+        return [JudgeRecovery(self.source, kill) for kill in kills]
+
+
+def power_in_recoveries(profile: Profile, budget: int, seed: int) -> StatesOfRecoveries:
+    """A part of the budget: the power fails while a process recovers from a kill, or works after that."""
+    each = max(ENOUGH_OF_A_RECOVERY, budget // IN_RECOVERIES // RECOVERIES)
+    return StatesOfRecoveries(source=StateSource(fault="power", profile=profile, budget=each, seed=seed))
+
+
 class SpreadFaults(_Plan, frozen=True, kw_only=True):
     """About `runs` faults of one tier, spread evenly over the run."""
 
@@ -271,17 +309,13 @@ class Recoveries(_Plan, frozen=True, kw_only=True):
         if round_number == 1:
             firings = seen.traces[Schedule()]
             return _runs(Schedule((Kill(f.point, f.when),)) for f in spread(firings, RECOVERIES))
-        return _runs(spread(list(self._second(seen.traces)), self.runs))
+        return _runs(spread(list(self._second(seen)), self.runs))
 
     @staticmethod
-    def _second(traces: Traces) -> Iterator[Schedule]:
-        met: set[tuple[str, ...]] = set()
-        for schedule, firings in traces.items():
-            passed = tuple(firing.point.name for firing in firings)
-            if schedule.faults and passed not in met:
-                met.add(passed)
-                for firing in firings:
-                    yield Schedule((*schedule.faults, Kill(firing.point, firing.when)))
+    def _second(seen: Seen) -> Iterator[Schedule]:
+        for schedule in different(seen):
+            for firing in seen.traces[schedule]:
+                yield Schedule((*schedule.faults, Kill(firing.point, firing.when)))
 
 
 class Watch(_Plan, frozen=True, kw_only=True):

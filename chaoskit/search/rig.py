@@ -88,6 +88,10 @@ class Rig:
     def record(self, workload: Workload) -> Recording:
         return self._supervisor.record(self._new_directory(), workload)[1]
 
+    def record_recovery(self, earlier: Schedule, workload: Workload) -> Recording | None:
+        """The life that recovers from these faults; None if one of them did not fire."""
+        return self._supervisor.record_recovery(earlier, self._new_directory(), workload)
+
     def judge(self, schedule: Schedule, workload: Workload) -> Outcome:
         """Runs the schedule for real and judges it; keeps the run if it does not hold."""
         return self.judge_run(*self.run(schedule, workload), workload)
@@ -141,6 +145,7 @@ class Rig:
             fired=run.fired,
             last_trace=run.traces[-1],
             recovery=recovery_of(run),
+            origin=run.origin,
             events=() if holds else run.history.events,
             kept=None if holds else self._keep(judgement, run.schedule, directory, workload),
         )

@@ -17,7 +17,7 @@ from chaoskit.faults.kind import StateSource
 from chaoskit.faults.power import MOST_STATES
 from chaoskit.model import Ack, Event, Probe, Schedule, Subject
 from chaoskit.recording import Recording
-from chaoskit.search.plan import Plan, RebuiltStates, Recoveries, SpreadFaults
+from chaoskit.search.plan import Plan, RebuiltStates, Recoveries, SpreadFaults, power_in_recoveries
 
 GROUP = "chaoskit.tiers"
 DISK_RUNS = 60  # real runs
@@ -49,6 +49,7 @@ class Tier(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     summary: str
     plan: Callable[[Scope], Plan] | None = None  # how a certificate covers it
+    also: Callable[[Scope], Plan] | None = None  # a second plan, after the first
     watches: tuple[Watched, ...] = ()  # runs without a crash that also belong to it
     # Claims schedules for this tier, whatever the tier of their faults; the int is the position of the
     # first requested change.
@@ -119,6 +120,13 @@ def _power(profile: Profile) -> Callable[[Scope], Plan]:
     return plan
 
 
+def _power_in_recovery(profile: Profile) -> Callable[[Scope], Plan]:
+    def plan(scope: Scope) -> Plan:
+        return power_in_recoveries(profile, scope.states, scope.seed)
+
+    return plan
+
+
 def _strikes_first_start(schedule: Schedule, begins: int) -> bool:
     early = len(schedule.faults) == 1 and (schedule.faults[0].point.op or 0) < begins
     return early and schedule.tier in ("process", "torn")
@@ -142,6 +150,7 @@ TIERS = (
         name="power-ext4",
         summary="power loss: unsynced data is lost in the ways that ext4 allows; most revealing states first",
         plan=_power("ext4"),
+        also=_power_in_recovery("ext4"),
         on_long=True,
         of_power=True,
     ),
@@ -149,6 +158,7 @@ TIERS = (
         name="power-posix",
         summary="power loss: unsynced data is lost in any way that POSIX allows; most revealing states first",
         plan=_power("posix"),
+        also=_power_in_recovery("posix"),
         of_power=True,
         note="found only under posix, this is a warning about file systems other than ext4",
     ),

@@ -34,6 +34,13 @@ class JudgeStates(msgspec.Struct, frozen=True, tag="states"):
     chunk: int
 
 
+class JudgeRecovery(msgspec.Struct, frozen=True, tag="recovery"):
+    """The crash states of a life that recovers from `earlier`, as many as the source's budget allows."""
+
+    source: StateSource
+    earlier: Schedule
+
+
 class Case(msgspec.Struct, frozen=True, kw_only=True, tag="case"):
     """A fresh workload, crashed several times: see `fuzz`."""
 
@@ -43,7 +50,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, tag="case"):
     hits: Mapping[Place, int]  # crashes per place, from the rounds that this case may use
 
 
-WorkItem = RunSchedule | JudgeStates | Case
+WorkItem = RunSchedule | JudgeStates | JudgeRecovery | Case
 
 
 class Done(msgspec.Struct, frozen=True):

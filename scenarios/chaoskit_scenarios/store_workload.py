@@ -12,6 +12,7 @@ Drawn with `random`, not with Hypothesis: a token must mean the same workload un
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -48,7 +49,7 @@ def usual(seed: int, shape: Shape) -> list[Step]:
     steps = list(_changes(rng, shape, sizes, _sessions(rng, names, shape.changes)))
     _return_to_an_earlier_state(rng, steps)
     if shape.deletes:
-        steps.insert(shape.changes * 2 // 3, {"do": "delete", "session": names[0]})
+        _delete(steps, shape.changes * 2 // 3)
     return steps
 
 
@@ -62,7 +63,7 @@ def long(seed: int, shape: Shape) -> list[Step]:
         sizes[place] = BULKY
     steps = list(_changes(rng, shape, sizes, _sessions(rng, names, count)))
     if shape.deletes:
-        steps.insert(count * 3 // 4, {"do": "delete", "session": names[0]})
+        _delete(steps, count * 3 // 4)
     return steps
 
 
@@ -82,11 +83,21 @@ def _changes(
         yield {"do": do, "session": session, "n": n, "size": min(size, shape.largest)}
 
 
+def _delete(steps: list[Step], place: int) -> None:
+    """The session that has most to delete by then."""
+    there = Counter(step["session"] for step in steps[:place])
+    ((session, _),) = there.most_common(1)
+    steps.insert(place, {"do": "delete", "session": session})
+
+
 def _return_to_an_earlier_state(rng: random.Random, steps: list[Step]) -> None:
-    """Save an earlier state of some session again: even if the store recognises it, it is now the latest."""
-    for place in rng.sample(range(len(steps)), len(steps)):
-        session = steps[place]["session"]
-        before = [step for step in steps[:place] if step["session"] == session and step["do"] == "save"]
-        if steps[place]["do"] == "save" and len(before) > 1:
-            steps[place] = dict(before[-2])
-            return
+    """The last save of some session becomes one of an earlier state: even if the store recognises it, it is
+    now the latest."""
+    saved: dict[str, list[int]] = {}
+    for place, step in enumerate(steps):
+        if step["do"] == "save":
+            saved.setdefault(step["session"], []).append(place)
+    possible = [places for places in saved.values() if len(places) > 2]
+    if possible:
+        places = rng.choice(possible)
+        steps[places[-1]] = dict(steps[places[-3]])

@@ -30,6 +30,10 @@ def signatures(certificate):
         ("Repeats", ["process"], "idempotent/doubled"),  # the acknowledgement may be lost, too
         ("HalfDeleted", ["process"], "atomic/half-deleted"),
         ("Spoils", ["zombie"], "fenced/unreadable"),
+        ("MovesUnsynced", ["power-ext4"], "durable/unreadable"),  # power loss in a recovery
+        ("Compacts", ["process"], "durable/lost"),  # in the 64th save
+        ("ForgetsUnlessRead", ["process"], "durable/lost"),  # a save before the first load
+        ("LosesItems", ["process", "torn"], "durable/unreadable"),  # an adapter with all four methods
     ],
 )
 def test_a_broken_store_breaks_its_promise(name, tiers, found):
@@ -44,9 +48,11 @@ def test_what_a_hung_life_had_reported_is_not_lost_with_it():
     assert signatures(examined("Hangs", "process")) == {"continues/refused"}
 
 
-@pytest.mark.parametrize("name", ["Sound", "RenameLast", "PathCache", "NewestTime"])
+@pytest.mark.parametrize(
+    "name", ["Sound", "PathCache", "NewestTime", "MovesSynced", "SetsAside", "RenameLast", "AllFour", "Locks"]
+)
 def test_a_sound_store_is_cleared(name):
-    certificate = examined(name, "process", "torn", "power-ext4", "first-start")
+    certificate = examined(name, "process", "torn", "power-ext4", "first-start", "zombie")
     assert certificate.verdict.value == "HOLDS", (certificate.headline(), certificate.reasons())
 
 
@@ -59,6 +65,9 @@ def test_a_sound_store_is_cleared(name):
         ("CleansOnce", "durable/lost without any crash, after a clean restart"),
         ("DeletesNothing", "durable/returned without any crash, after a clean restart"),
         ("HashNamed", "durable/lost without any crash, after a clean restart"),
+        ("SameName", "durable/lost without any crash, after a clean restart.*: session a_b"),
+        ("PrefixScan", "isolated/foreign without any crash|durable/lost without any crash"),
+        ("Deduplicates", "durable/lost without any crash, after a clean restart"),
     ],
 )
 def test_a_store_that_fails_without_a_crash_cannot_be_tested(name, reason):
@@ -91,9 +100,21 @@ def test_a_certificate_that_runs_out_of_time_is_unknown_unless_that_is_accepted(
     assert part.states < part.possible
 
 
+def test_a_time_limit_is_kept_although_every_life_hangs():
+    certificate = examined("HangsForLong", "process", seconds=4)  # a life may take 60 s
+    assert certificate.seconds < 30
+    assert certificate.verdict.value == "UNKNOWN"
+
+
+def test_an_adapter_with_all_four_methods_is_changed_and_read_in_both_ways():
+    certificate = examined("AllFour", "process")
+    assert certificate.claims["prefix"]["process"].value == "HOLDS"
+    assert certificate.settings == {"where": "./x", "kind": "files"}
+
+
 def test_a_sweep_that_runs_out_of_time_is_unknown(chaos):
     cut = chaos.run("payments", seconds=0.5)
     assert cut.verdict == "UNKNOWN"
-    assert any("time ran out" in str(doubt) for doubt in cut.result.doubts)
+    assert any("the sweep is incomplete" in str(doubt) for doubt in cut.result.doubts)
     accepted = chaos.run("payments", seconds=4, accept_incomplete=True)  # enough to reach every invariant
-    assert not any("time ran out" in str(doubt) for doubt in accepted.result.doubts)
+    assert not any("the sweep is incomplete" in str(doubt) for doubt in accepted.result.doubts)

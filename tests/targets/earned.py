@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import signal
 import threading
 from pathlib import Path
 
@@ -214,7 +216,7 @@ class Hangs(_Marked):
     """After a crash it shows its sessions, and then a save never returns"""
 
     promises = {"continues": K, "loadable": K}
-    deadline = 1
+    deadline = 0.4
     saves = 2
 
     def save(self, session, state):
@@ -271,12 +273,15 @@ class HalfDeleted(Base):
     saves = 24
 
     def versions(self, session):
-        return sorted(self.directory.glob(f"{session}.*.json"), key=lambda path: int(path.suffixes[0][1:]))
+        return sorted(self.directory.glob(f"{session}~*.json"), key=self.number)
+
+    def number(self, path):
+        return int(path.stem.rpartition("~")[2])
 
     def save(self, session, state):
         found = self.versions(session)
-        number = int(found[-1].suffixes[0][1:]) + 1 if found else 0
-        self.put(self.directory / f"{session}.{number}.json", state)
+        number = self.number(found[-1]) + 1 if found else 0
+        self.put(self.directory / f"{session}~{number}.json", state)
 
     def load(self, session):
         found = self.versions(session)
@@ -315,10 +320,10 @@ class NewestTime(Base):
     promises = {"durable": ("kept", "docs", "power"), "loadable": ("opens", "docs")}
 
     def save(self, session, state):
-        self.put(self.directory / f"{session}.{os.urandom(8).hex()}.json", state)
+        self.put(self.directory / f"{session}~{os.urandom(8).hex()}.json", state)
 
     def load(self, session):
-        found = sorted(self.directory.glob(f"{session}.*.json"), key=lambda path: path.stat().st_mtime_ns)
+        found = sorted(self.directory.glob(f"{session}~*.json"), key=lambda path: path.stat().st_mtime_ns)
         return json.loads(found[-1].read_text()) if found else None
 
 
@@ -346,3 +351,218 @@ class Spoils(Base):
             raise OSError("somebody else was here")
         super().save(session, state)
         self.seen[session] = self.path(session).read_text()
+
+
+class _Logged(Base):
+    """Saves go to a log, which is synced; opening it moves them to one file per session"""
+
+    promises = {"durable": ("kept", "docs", "power"), "atomic": K}
+
+    def open(self, directory):
+        super().open(directory)
+        self.log = self.directory / "log"
+        self.latest = {}
+        if self.log.exists():
+            for line in self.log.read_text().splitlines():
+                session, state = json.loads(line)
+                self.move(self.path(session), state)
+            self.log.unlink()
+            self.sync()
+
+    def move(self, path, state):
+        self.put(path, state)
+
+    def sync(self):
+        handle = os.open(self.directory, os.O_RDONLY)
+        os.fsync(handle)
+        os.close(handle)
+
+    def save(self, session, state):
+        new = not self.log.exists()
+        with self.log.open("a") as file:
+            file.write(json.dumps([session, state]) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        if new:
+            self.sync()
+        self.latest[session] = state
+
+    def load(self, session):
+        return self.latest.get(session) or super().load(session)
+
+
+class MovesSynced(_Logged):
+    """Sound: what is moved is synced before the log is removed; a torn last line was never acknowledged"""
+
+    def open(self, directory):
+        log = Path(directory) / "log"
+        if log.exists() and not log.read_bytes().endswith(b"\n"):
+            with log.open("r+b") as file:
+                file.truncate(file.read().rfind(b"\n") + 1)
+                os.fsync(file.fileno())
+        super().open(directory)
+
+
+class MovesUnsynced(MovesSynced):
+    """Moves the log's saves to files that nobody syncs, and removes the log: a power loss takes both"""
+
+    promises = {"durable": ("kept", "docs", "power")}
+
+    def move(self, path, state):
+        path.write_text(json.dumps(state))
+
+
+class SameName(Base):
+    """Replaces what it takes for punctuation: a-b and a_b share a file"""
+
+    saves = 20
+
+    def path(self, session):
+        return self.directory / f"{session.replace('-', '_')}.json"
+
+
+class PrefixScan(Base):
+    """One file per version; finds the latest of a session by the beginning of its name"""
+
+    def open(self, directory):
+        super().open(directory)
+        self.count = len(list(self.directory.glob("*.json")))
+
+    def save(self, session, state):
+        self.count += 1
+        self.put(self.directory / f"{session}{self.count:04}.json", state)
+
+    def load(self, session):
+        found = max(self.directory.glob(f"{session}*.json"), key=lambda path: path.stem[-4:], default=None)
+        return json.loads(found.read_text()) if found else None
+
+
+class Compacts(Base):
+    """A log, rewritten in place by every 64th save"""
+
+    promises = {"durable": K}
+    saves = 30
+
+    def open(self, directory):
+        super().open(directory)
+        self.log = self.directory / "log"
+        self.states, self.lines = {}, 0
+        text = self.log.read_text() if self.log.exists() else ""
+        for line in text.splitlines(keepends=True):
+            if line.endswith("\n"):
+                session, state = json.loads(line)
+                self.states[session] = state
+                self.lines += 1
+        if text and not text.endswith("\n"):
+            os.truncate(self.log, len(text[: text.rfind("\n") + 1].encode()))
+
+    def save(self, session, state):
+        self.states[session] = state
+        self.lines += 1
+        whole = self.lines % 64 == 0
+        with self.log.open("w" if whole else "a") as file:
+            for item in self.states.items() if whole else [(session, state)]:
+                file.write(json.dumps(item) + "\n")
+
+    def load(self, session):
+        return self.states.get(session)
+
+
+class SetsAside(Base):
+    """Sound: the index is set aside while it is written anew; load puts it back, and save starts from it"""
+
+    promises = {"durable": K, "atomic": K}
+
+    def save(self, session, state):
+        index, old = self.directory / "index", self.directory / "old"
+        if index.exists():
+            index.rename(old)
+        states = json.loads(old.read_text()) if old.exists() else {}
+        self.put(index, {**states, session: state})
+        old.unlink(missing_ok=True)
+
+    def load(self, session):
+        index, old = self.directory / "index", self.directory / "old"
+        if old.exists() and not index.exists():
+            old.rename(index)
+        return json.loads(index.read_text()).get(session) if index.exists() else None
+
+
+class ForgetsUnlessRead(SetsAside):
+    """The same, and a save removes what an interrupted one has set aside, unless load has put it back"""
+
+    def save(self, session, state):
+        index, old = self.directory / "index", self.directory / "old"
+        if old.exists() and not index.exists():
+            old.unlink()
+        super().save(session, state)
+
+
+class Deduplicates(Base):
+    """States by their content; one that is there already is not stored again, nor is it made the latest"""
+
+    def save(self, session, state):
+        folder = self.directory / session
+        folder.mkdir(exist_ok=True)
+        known = json.loads((folder / "order").read_text()) if (folder / "order").exists() else []
+        name = f"n{state['n']}"
+        if name not in known:
+            self.put(folder / name, state)
+            self.put(folder / "order", [*known, name])
+
+    def load(self, session):
+        order = self.directory / session / "order"
+        if not order.exists():
+            return None
+        return json.loads((order.parent / json.loads(order.read_text())[-1]).read_text())
+
+
+class AllFour(Base):
+    """Sound: states and items of a session, as the documentation allows"""
+
+    promises = {"durable": K, "loadable": K, "prefix": K}
+
+    def path_of_items(self, session):
+        return self.directory / f"{session}.items"
+
+    def append(self, session, items):
+        self.put(self.path_of_items(session), [*self.items(session), *items])
+
+    def items(self, session):
+        path = self.path_of_items(session)
+        return json.loads(path.read_text()) if path.exists() else []
+
+    def settings(self):
+        return {"where": str(self.directory / "x"), "kind": "files"}
+
+
+class LosesItems(AllFour):
+    """The same, but items are rewritten in place"""
+
+    def append(self, session, items):
+        self.path_of_items(session).write_text(json.dumps([*self.items(session), *items]))
+
+
+class Locks(Base):
+    """Sound: a process holds a lock from open to close, and others wait for it"""
+
+    promises = {"durable": K, "fenced": K}
+
+    def open(self, directory):
+        super().open(directory)
+        self.lock = (self.directory / "lock").open("w")
+        fcntl.flock(self.lock, fcntl.LOCK_EX)
+
+    def close(self):
+        self.lock.close()
+
+
+class HangsForLong(_Marked):
+    """After a crash every save hangs"""
+
+    deadline = 60
+
+    def save(self, session, state):
+        while self.dirty:
+            signal.pause()
+        super().save(session, state)

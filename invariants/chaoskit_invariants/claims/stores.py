@@ -189,12 +189,15 @@ def consistent(look: Look) -> Iterator[Violation]:
 def loadable(history: History) -> Iterator[Violation]:
     """Opens and loads after any crash without manual repair. Broken by: crashed, recovered with trouble.
 
-    A life that hangs, exits or dies before it has shown its sessions could not be loaded, either. A life
-    whose disk was full or failing may refuse to open; the next one may not.
+    A life that hangs, exits or dies before it has shown its sessions could not be loaded, either, unless it
+    had come as far as a change. A life whose disk was full or failing may refuse to open; the next one may
+    not.
     """
     judged = False
-    for life, end in _restarts(history).items():
+    changing = {event.life for event in history.of(Invoke, "change")}
+    for life, ending in _restarts(history).items():
         probes = [p for p in history.of(Probe) if p.life == life and "sessions" in p.data]
+        end = None if life in changing else ending
         judged = judged or bool(probes or end)
         for probe in probes:
             if "trouble" in probe.data:
