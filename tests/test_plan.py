@@ -3,18 +3,18 @@ from hypothesis import given, strategies as st
 
 from chaoskit.faults.disk import at as disk_errors
 from chaoskit.model import Firing, PersistPoint, Schedule
-from chaoskit.search.plan import Sample, Sweep
+from chaoskit.search.plan import Sample, Seen, Sweep
 
 FIRINGS = tuple(Firing(PersistPoint("write", nth), when) for nth in (1, 2, 3) for when in ("before", "after"))
 
 
 def play(plan, firings=FIRINGS):
     """All schedules of a plan, as if every life passed the same points."""
-    seen = {Schedule(): firings}
+    seen = Seen(firings, recoveries_only=True)
     for number in range(1, plan.rounds + 1):
-        for schedule in list(plan.schedules(number, seen)):
-            seen[schedule] = firings
-    return [schedule for schedule in seen if schedule.faults]
+        for schedule in list(plan.schedules(number, seen if isinstance(plan, Sweep) else seen.traces)):
+            seen.traces[schedule] = firings
+    return [schedule for schedule in seen.traces if schedule.faults]
 
 
 @pytest.mark.requirement("C1")
@@ -26,13 +26,22 @@ def test_a_sweep_kills_before_and_after_every_point_once():
 
 @pytest.mark.requirement("C1")
 def test_a_sweep_then_kills_every_kind_of_recovery_at_every_point():
-    seen = {Schedule(): FIRINGS}
+    seen = Seen(FIRINGS, recoveries_only=True)
     first = list(Sweep().schedules(1, seen))
     # Two ways to recover: the first four crashes are followed by one, the last two by the other.
-    seen |= {schedule: FIRINGS[:2] if n < 4 else FIRINGS[:4] for n, schedule in enumerate(first)}
+    seen.traces |= {schedule: FIRINGS[:2] if n < 4 else FIRINGS[:4] for n, schedule in enumerate(first)}
     nested = list(Sweep().schedules(2, seen))
     assert [len(schedule.faults) for schedule in nested] == [2] * 6
     assert {schedule.faults[0] for schedule in nested} == {first[0].faults[0], first[4].faults[0]}
+
+
+def test_recoveries_that_start_from_something_else_are_not_the_same():
+    seen = Seen(FIRINGS, recoveries_only=True)
+    first = list(Sweep().schedules(1, seen))
+    seen.traces |= dict.fromkeys(first, FIRINGS[:2])
+    seen.origins = {schedule: "one" if n < 3 else "other" for n, schedule in enumerate(first)}
+    nested = list(Sweep().schedules(2, seen))
+    assert {schedule.faults[0] for schedule in nested} == {first[0].faults[0], first[3].faults[0]}
 
 
 def test_disk_errors_are_those_that_an_operation_can_have():

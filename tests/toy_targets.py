@@ -9,13 +9,26 @@ import string
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from chaoskit.inside import Life
-from chaoskit.model import Scenario, Service, Target
+from chaoskit.model import (
+    Ack,
+    History,
+    Invariant,
+    NothingToJudge,
+    Probe,
+    Scenario,
+    Service,
+    Target,
+    Violation,
+    last,
+)
 
 HERE = str(Path(__file__).resolve())
 
@@ -229,3 +242,67 @@ def __getattr__(name: str) -> object:
         _held.append(Path(HERE).open())  # noqa: SIM115 - left open on purpose
         return _held
     raise AttributeError(name)
+
+
+# --- recoveries: the same points, but not the same recovery
+
+
+def settling(life: Life) -> None:
+    """Does each job in two steps; its recovery finishes an interrupted one, and is careless about `mail`."""
+    journal, done = life.directory / "journal", life.directory / "done"
+    finished = done.read_text().split() if done.exists() else []
+    if life.number and journal.exists() and journal.read_text():
+        job = journal.read_text()
+        if job == "mail":  # forgets the job before it is done
+            with announced("forget"):
+                journal.write_text("")
+            with announced("settle"):
+                done.write_text(" ".join([*finished, job]))
+        else:
+            with announced("forget"):
+                done.write_text(" ".join(dict.fromkeys([*finished, job])))
+            with announced("settle"):
+                journal.write_text("")
+    if life.workload["reports"]:
+        life.probe("recovered", done=done.read_text() if done.exists() else "")
+    for job in life.workload["jobs"]:
+        if job not in (done.read_text() if done.exists() else "") and not life.number:
+            with announced("promise"):
+                journal.write_text(job)
+            life.ack("promised", job=job)
+            with announced("do"):
+                done.write_text(" ".join([*finished, job]))
+            with announced("finish"):
+                journal.write_text("")
+            finished.append(job)
+    life.probe("end", done=done.read_text() if done.exists() else "")
+
+
+@contextmanager
+def announced(name: str) -> Iterator[None]:
+    sys.audit("persist.point", name, "before")
+    yield
+    sys.audit("persist.point", name, "after")
+
+
+def promised_jobs_are_done(history: History) -> Iterator[Violation]:
+    promised = [ack.data["job"] for ack in history.of(Ack, "promised")]
+    end = last(history.of(Probe, "end"))
+    if end is None or not promised:
+        raise NothingToJudge
+    for job in promised:
+        if job not in end.data["done"].split():
+            yield Violation("forgotten", f"{job} was promised and never done")
+
+
+KEPT = Invariant(name="kept", summary="a promised job is done", check=promised_jobs_are_done)
+SETTLING = Scenario(
+    name="settling",
+    summary="jobs in two steps",
+    target=Target(entry=f"{HERE}:settling"),
+    workload=lambda _seed: {"jobs": ["pay", "mail"], "reports": True},
+    invariants=("recovers", f"{HERE}:KEPT"),
+)
+UNREPORTED = msgspec.structs.replace(
+    SETTLING, name="unreported", workload=lambda _seed: {"jobs": ["mail"], "reports": False}
+)

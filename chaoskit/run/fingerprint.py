@@ -1,6 +1,7 @@
 """Fingerprint: identifies the content of a directory, as the program that owns it would read it.
 
-Two recoveries that start from the same content and pass the same points are the same recovery. SQLite draws
+Two recoveries that start from the same content, after the same acknowledgements and effects, and pass the
+same points are the same recovery. SQLite draws
 random numbers into its log and its journal, so equal databases differ in their bytes: a database is
 identified by what can be read from it, and its log and journal belong to it. The number of the process that
 died, as lock files have it, does not count.

@@ -23,6 +23,7 @@ import os
 import signal
 import socket
 import time
+import zlib
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from pathlib import Path
@@ -52,6 +53,7 @@ from chaoskit.model import (
     Json,
     Mutant,
     Ok,
+    Placed,
     Run,
     Scenario,
     Schedule,
@@ -121,7 +123,7 @@ class Supervisor:
             if fault:
                 self._finish_off(run, fault)
                 if len(schedule.faults) == 1:  # a sweep may crash the recovery, but only if it is a new one
-                    run.origin = fingerprint(run.state, process.process.pid)
+                    run.origin = run.fingerprint(process.process.pid)
         if look_again and self._scenario.target.looks_again and how == "completed":
             self._look_again(run, directory, len(faults))
         return run.finish(schedule)
@@ -378,6 +380,11 @@ class _RunInProgress:
         if how == "died":
             self.doubts.append(Doubt("foreign-death", f"life {life} died ({detail})"))
         return how
+
+    def fingerprint(self, pid: int) -> str:
+        """Of all that decides whether a recovery is right: what is on the disk, and what others have seen."""
+        seen = _JSON.encode([event for event in self.events if isinstance(event, Placed)])
+        return f"{fingerprint(self.state, pid)}-{zlib.crc32(seen):08x}"
 
     def finish(self, schedule: Schedule) -> Run:
         for fault in schedule.faults[self.fired :]:

@@ -232,6 +232,8 @@ class Search:
                 room = len(items) if plan.limit is None else plan.limit - planned
                 share.ran_out |= room < len(items)
                 items, planned = items[: max(0, room)], planned + len(items)
+            if round_number > 1 and isinstance(items, Sequence) and items:
+                self.announce(f"crashing recoveries: {len(items)} more runs")
             self._expect(len(items) if isinstance(items, Sequence) else _states_in(plan, ready.recording))
             last = round_number == plan.rounds
             under_way: deque[tuple[int, WorkItem]] = deque()

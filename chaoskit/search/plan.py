@@ -142,8 +142,8 @@ def _runs(schedules: Iterable[Schedule]) -> list[WorkItem]:
 class Sweep(_Plan, frozen=True, kw_only=True):
     """Every fault at every point; then every fault at every point of each distinct recovery.
 
-    Two recoveries that start from the same content and pass the same points count as one: crashing both at
-    every point would test the same thing twice.
+    Two recoveries that start from the same content, after the same acknowledgements and effects, and pass
+    the same points count as one: crashing both at every point would test the same thing twice.
     """
 
     fault: str = "kill"

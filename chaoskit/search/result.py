@@ -321,11 +321,25 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 def result_of(found: Partial, settings: Settings, claims: Sequence[str], seconds: float) -> Result:
     """The result of a campaign; a claim that no run tested makes it UNKNOWN."""
-    untested = [n for n in claims if Verdict.merge(found.claims.get(n, {}).values()) is Verdict.NOT_MEASURED]
-    missing = [Doubt("not-measured", name) for name in untested]
+    missing = [Doubt("not-measured", what) for what in _untested(found, settings, claims)]
     if not found.runs:
         missing.insert(0, Doubt("nothing-ran", ""))
     return _result(found, settings, claims, seconds, missing)
+
+
+def _untested(found: Partial, settings: Settings, claims: Sequence[str]) -> list[str]:
+    """Claims that no run tested; of a complete sweep, also those that no run of some tier tested."""
+    complete = settings.plan == "sweep" and not settings.accept_incomplete
+    missing = []
+    for name in claims:
+        verdicts = found.claims.get(name, {})
+        if Verdict.merge(verdicts.values()) is Verdict.NOT_MEASURED:
+            missing.append(name)
+        elif complete:
+            tiers = [tier for tier, part in found.tiers.items() if part.states]
+            unmeasured = [t for t in tiers if verdicts.get(t, Verdict.NOT_MEASURED) is Verdict.NOT_MEASURED]
+            missing += [f"{name} in tier {tier}" for tier in unmeasured]
+    return missing
 
 
 def result_of_replay(found: Partial, settings: Settings, claims: Sequence[str], seconds: float) -> Result:
