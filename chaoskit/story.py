@@ -42,7 +42,7 @@ def operations(events: Sequence[Event]) -> tuple[str, ...]:
     for event in events:
         if isinstance(event, Invoke):
             answer = answers.get((event.life, event.op), "not answered")
-            lines.append(_short(f"life {event.life}: {event.name} {_facts(event.args)}: {answer}"))
+            lines.append(_short(f"life {event.life}: {event.name} {_facts(event.args)}", f": {answer}"))
         elif isinstance(event, Crashed):
             lines.append(f"life {event.life}: {event.fault}")
     return tuple(lines)
@@ -76,7 +76,7 @@ def _unfinished(events: list[Event]) -> Iterator[str]:
     for event in ended[:AROUND]:
         how = "interrupted" if isinstance(event, Info) else f"failed: {event.error}"
         request = asked[event.op]
-        yield _short(f"{request.name} {_facts(request.args)}: {how}")
+        yield _short(f"{request.name} {_facts(request.args)}", f": {how}")
     if len(ended) > AROUND:
         yield f"... {len(ended) - AROUND} more failed or were interrupted"
 
@@ -103,7 +103,7 @@ def _effects(effects: list[Effect], *, crashed: bool) -> Iterator[str]:
         yield f"... {left_out} more before"
     for effect in shown:
         done = "done" if effect.applied else "recognised by its key, not done again"
-        yield _short(f"{effect.service}.{effect.action} {_facts(effect.args)}: {done}")
+        yield _short(f"{effect.service}.{effect.action} {_facts(effect.args)}", f": {done}")
     if not crashed and left_out:
         yield f"... {left_out} more after"
 
@@ -112,5 +112,11 @@ def _facts(data: dict[str, Any]) -> str:
     return " ".join(f"{name}={json.dumps(value)}" for name, value in data.items())
 
 
-def _short(line: str) -> str:
-    return line if len(line) <= WIDTH else line[: WIDTH - 3] + "..."
+def _short(line: str, end: str = "") -> str:
+    """Shortened to WIDTH. The end says how it went, so that the line gives way first."""
+    head = _cut(line, max(WIDTH // 2, WIDTH - len(end)))
+    return head + _cut(end, WIDTH - len(head))
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 3] + "..."

@@ -101,7 +101,7 @@ _fail_on = click.option(
     "instead",
     multiple=True,
     metavar="REQUIREMENT",
-    help="Replace one of the adapter's requirements, e.g. langgraph-checkpoint-sqlite==3.0.0.",
+    help="Replace one of the adapter's requirements, e.g. strands-agents==1.60.0.",
 )
 @_options
 @_fail_on
@@ -146,7 +146,7 @@ def certify(
         write_text(Path(json_file), certificates.encode(made))
     counted = [*made.broken, *made.hazards]
     if counted and made.fails(fail_on):  # each hazard has its own line above
-        terminal.plain(f"reproduce: chaoskit replay {counted[0].repro}")
+        terminal.whole(f"reproduce: chaoskit replay {counted[0].repro}")
     sys.exit(VIOLATED if made.fails(fail_on) else EXIT[made.verdict])
 
 
@@ -211,8 +211,8 @@ def scoreboard(
     write_text(directory / "README.md", pages.scoreboard_markdown(known))
     write_text(directory / "index.html", pages.scoreboard_html(known))
     for reason in left_out:
-        terminal.plain(f"left out: {reason}")
-    terminal.plain(f"{len(known)} certificates: {directory / 'README.md'}")
+        terminal.show(f"left out: {reason}")
+    terminal.show(f"{len(known)} certificates: {directory / 'README.md'}")
 
 
 def _certify_all(
@@ -231,16 +231,16 @@ def _certify_all(
             left_out.append(f"{name}: {error}")
             continue
         write_text(directory / f"{name}.json", certificates.encode(made))
-        terminal.plain(f"{name}: {made.headline()} ({made.seconds:.0f} s)")
+        terminal.show(f"{name}: {made.headline()} ({made.seconds:.0f} s)")
     return left_out
 
 
 def _examined(settings: Settings, wanted: tuple[str, ...], terminal: Terminal) -> Certificate:
     target = settings.scenario.removeprefix(registry.TARGET)
     options = f"--tiers {','.join(wanted)} --seed {settings.seed} --runs {settings.power_states}"
-    terminal.plain(f"chaoskit certify {target} {options} --jobs {settings.jobs}")
+    terminal.command(f"chaoskit certify {target} {options} --jobs {settings.jobs}")
     with terminal.progress(target) as progress:
-        return examine(settings, wanted, progress, terminal.plain)
+        return examine(settings, wanted, progress, terminal.show)
 
 
 def _identity(c: Certificate) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from chaoskit.entry_points import UnknownName, unknown
 from chaoskit.faults.kind import kinds
 from chaoskit.model import Claim
 from chaoskit.search.tiers import tiers
+from chaoskit.show.terminal import Terminal
 
 VERDICTS = {
     "HOLDS": "Every run was judged, and none violates it. Exit code 0.",
@@ -39,7 +41,9 @@ def explain(word: str) -> None:
     name = by_any_case.get(registry.current_name(word.lower()))
     if name is None:
         raise UnknownName(unknown("word", word, sorted(known)))
-    click.echo("\n".join(known[name](name)))
+    terminal = Terminal()
+    for line in known[name](name):
+        terminal.show(line, hang="")
 
 
 Explained = Iterator[str]
@@ -100,4 +104,6 @@ def _scenario(name: str) -> Explained:
 
 
 def _documentation(thing: Any) -> Explained:
-    yield from (inspect.getdoc(thing) or "").splitlines()
+    """Paragraphs as one line each, to be wrapped; an indented or a listed line stays a line of its own."""
+    text = inspect.getdoc(thing) or ""
+    yield from re.sub(r"(?<=\S)\n(?=[^\s*-])", " ", text).split("\n")

@@ -23,7 +23,7 @@ LISTS = ["scenarios", "targets", "invariants", "claims", "tiers", "faults", "mut
 
 
 @click.command("list")
-@click.argument("what", type=click.Choice(LISTS))
+@click.argument("what", type=click.Choice(LISTS), metavar="WHAT")
 @click.argument("scenario", required=False)
 @click.option("--seed", type=Seed(), default="0", show_default=True, help="For points.")
 @click.option("--syscalls", is_flag=True, help="For points: every operation on the target's files.")
@@ -31,6 +31,8 @@ LISTS = ["scenarios", "targets", "invariants", "claims", "tiers", "faults", "mut
 @click.option("--json", "json_file", metavar="FILE|-", help="As JSON; - is standard output.")
 def list_(what: str, scenario: str | None, syscalls: bool, json_file: str | None, **options: Any) -> None:
     """List scenarios, targets, claims, tiers, faults..., or the points of a SCENARIO.
+
+    WHAT is one of: scenarios, targets, invariants, claims, tiers, faults, mutants, points.
 
     `list points SCENARIO` runs the scenario once, without faults, and lists its persist points.
 

@@ -194,7 +194,7 @@ def replay(token: str, cold: bool, json_file: str | None) -> None:
     wanted = repro.decode(token_of(token))
     resolved = registry.resolve(settings_of(wanted, cold=cold))
     terminal = Terminal(to_stderr=json_file == "-")
-    terminal.console.print(_replay_header(wanted), soft_wrap=True, markup=False)
+    terminal.show(_replay_header(wanted))
     result = campaign.replay(resolved, wanted.schedule)
     terminal.result(result, verbose=True)
     if json_file:
