@@ -18,7 +18,7 @@ Json = Any  # what json.loads returns; payloads belong to the scenario, not to t
 
 
 class Verdict(enum.Enum):
-    """HOLDS < UNKNOWN < VIOLATED, merged by maximum. NOT_MEASURED: no run put the claim to the test."""
+    """HOLDS < UNKNOWN < VIOLATED, merged by maximum. NOT_MEASURED: no run tested the claim."""
 
     NOT_MEASURED = "NOT_MEASURED"
     HOLDS = "HOLDS"
@@ -317,7 +317,7 @@ DoubtKind = Literal[
     "nothing-judged",  # no invariant found anything to judge
     "contradiction",  # the rebuilt state holds, the real crash does not
     "unconfirmed",  # found on a rebuilt state, not reproduced by a real crash
-    "not-measured",  # no run put the claim to the test
+    "not-measured",  # no run tested the claim
     "nothing-ran",
     "cut-short",  # a sweep did not reach its end
 ]
@@ -341,8 +341,8 @@ DOUBTS: dict[DoubtKind, str] = {
     "broken-invariant": "invariant {}",
     "nothing-judged": "no invariant found anything to judge{}",
     "contradiction": "the rebuilt state holds, but the real crash does not: {}",
-    "unconfirmed": "found on a rebuilt state, not reproduced by a real crash: {}",
-    "not-measured": "no run put {} to the test",
+    "unconfirmed": "found on a rebuilt state, but a real crash did not reproduce it: {}",
+    "not-measured": "no run tested {}",
     "nothing-ran": "no schedule was run{}",
     "cut-short": "time ran out after {}: the sweep is incomplete (allow more time, or --accept-incomplete)",
 }

@@ -41,7 +41,7 @@ def operations(events: Sequence[Event]) -> tuple[str, ...]:
     lines = []
     for event in events:
         if isinstance(event, Invoke):
-            answer = answers.get((event.life, event.op), "not answered")
+            answer = answers.get((event.life, event.op), "no answer")
             lines.append(_short(f"life {event.life}: {event.name} {_facts(event.args)}", f": {answer}"))
         elif isinstance(event, Crashed):
             lines.append(f"life {event.life}: {event.fault}")
@@ -56,7 +56,7 @@ def _life(events: list[Event]) -> Iterator[str]:
     for crash in crashes:
         yield from _crash(crash)
     for struck in select(events, Struck):
-        yield f"suffers: {struck.fault}"
+        yield f"is hit by: {struck.fault}"
     for end in select(events, Ended):
         if end.how != "crashed":
             reason = end.detail.strip().splitlines()[-1:]
@@ -83,7 +83,7 @@ def _unfinished(events: list[Event]) -> Iterator[str]:
 
 def _crash(crash: Crashed) -> Iterator[str]:
     if crash.passed:
-        yield _short(f"has just passed: {', '.join(crash.passed)}")
+        yield _short(f"last points passed: {', '.join(crash.passed)}")
     what = "firing" if crash.fault.point.op is None else "operation"
     yield f"dies: {crash.fault} ({what} {crash.at} of this life)"
 
@@ -100,12 +100,12 @@ def _effects(effects: list[Effect], *, crashed: bool) -> Iterator[str]:
     shown = effects[-AROUND:] if crashed else effects[:AROUND]
     left_out = len(effects) - len(shown)
     if crashed and left_out:
-        yield f"... {left_out} more before"
+        yield f"... {left_out} earlier effect{'s' * (left_out != 1)}"
     for effect in shown:
         done = "done" if effect.applied else "recognised by its key, not done again"
         yield _short(f"{effect.service}.{effect.action} {_facts(effect.args)}", f": {done}")
     if not crashed and left_out:
-        yield f"... {left_out} more after"
+        yield f"... {left_out} later effect{'s' * (left_out != 1)}"
 
 
 def _facts(data: dict[str, Any]) -> str:

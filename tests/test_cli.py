@@ -118,7 +118,7 @@ def test_several_scenarios_give_one_object_with_parts(chaoskit):
         ),
         (["run", "tree", "--agents", "201"], "tree: expected 1 to 200 agents, got 201"),
         (["run", "tree", "--agents", "0"], "'--agents'"),
-        (["run", "tree", "--bias", "rare"], "--bias is for a fuzz: --plan sample --agents N"),
+        (["run", "tree", "--bias", "rare"], "--bias needs a fuzz: --plan sample --agents N"),
         (["replay", "hello"], "expected a token (ck1-...), got 'hello'"),
         (["replay", "ck1-AAAA"], "the token is damaged"),
         (["list", "points"], "list points needs a scenario"),
@@ -284,7 +284,7 @@ def test_only_the_token_is_wider_than_80_columns(chaoskit):
         ("disk", "Method."),
         ("holds", "Exit code 0"),
         ("payments", "Judged by: recovers"),
-        ("told", "client-consistency: an invariant"),
+        ("told", "client-consistency, an invariant"),
     ],
 )
 def test_explain_knows_each_kind_of_word(chaoskit, word, said):

@@ -49,7 +49,7 @@ def _options(command: Command) -> Command:
             type=Tiers(),
             default=",".join(default_tiers()),
             show_default=f"all but {', '.join(set(tiers()) - set(default_tiers()))}",
-            help=f"Some of: {', '.join(tiers())} (`chaoskit list tiers`).",
+            help=f"Comma-separated, from: {', '.join(tiers())} (`chaoskit list tiers`).",
         ),
         click.option(
             "--seed", type=Seed(), default="0", show_default=True, help="Determines everything random."
@@ -90,7 +90,7 @@ _fail_on = click.option(
     type=click.Choice(["promise", "hazard"]),
     default="promise",
     show_default=True,
-    help="Exit with code 1 on a broken **promise** only, or on any **hazard** too.",
+    help="Exit with code 1 on a broken **promise** only, or also on a **hazard**.",
 )
 
 
@@ -105,7 +105,9 @@ _fail_on = click.option(
 )
 @_options
 @_fail_on
-@click.option("--json", "json_file", metavar="FILE|-", help="The certificate; - is standard output.")
+@click.option(
+    "--json", "json_file", metavar="FILE|-", help="Write the certificate as JSON; - is standard output."
+)
 @_formats
 @verbose_option
 def certify(
@@ -126,8 +128,8 @@ def certify(
 
     Examples: `chaoskit certify langgraph-sqlite`, `chaoskit certify ./my_store.py:MyStore --for 60s`
 
-    Exit codes: 0 every promise holds, 1 a broken promise (or a hazard, with --fail-on hazard), 2 wrong use or
-    a target that cannot be tested, 3 unknown.
+    Exit codes: 0 every promise holds, 1 a broken promise (or a hazard, with --fail-on hazard), 2 usage error
+    or a target that cannot be tested, 3 unknown.
     """
     check_disk()
     files = {each: options.pop(each.name) for each in FORMATS}
@@ -197,7 +199,7 @@ def scoreboard(
 
     Examples: `chaoskit scoreboard --for 75s`, `chaoskit scoreboard --dir docs/scoreboard --render`
 
-    Exit codes: 0 written, 2 wrong use.
+    Exit codes: 0 written, 2 usage error.
     """
     terminal = Terminal()
     directory.mkdir(parents=True, exist_ok=True)
@@ -207,7 +209,7 @@ def scoreboard(
         left_out = _certify_all(targets or tuple(registry.targets()), wanted, directory, terminal, options)
     known = [certificates.load(path) for path in sorted(directory.glob("*.json"))]
     if not known:
-        raise ValueError(f"no certificate in {directory}: nothing to show")
+        raise ValueError(f"expected certificates in {directory}, found none")
     write_text(directory / "README.md", pages.scoreboard_markdown(known))
     write_text(directory / "index.html", pages.scoreboard_html(known))
     for reason in left_out:

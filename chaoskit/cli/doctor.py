@@ -1,4 +1,4 @@
-"""`chaoskit doctor`: what works on this machine, and what is missing for the rest."""
+"""`chaoskit doctor`: what works on this machine, and what is missing."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _kill_one() -> str:
         started = time.monotonic()
         run, _ = rig.run(Schedule(), rig.workload())
         took = time.monotonic() - started
-    return f"one life in {took * 1000:.0f} ms, {len(run.traces[0])} firings of persist points"
+    return f"one life in {took * 1000:.0f} ms, {len(run.traces[0])} persist points passed"
 
 
 def machine_is_fit(found: list[Check]) -> bool:
@@ -111,7 +111,7 @@ def machine_is_fit(found: list[Check]) -> bool:
 
 @click.command()
 def doctor() -> None:
-    """Report what works on this machine, and what is missing for the rest.
+    """Report what works on this machine, and what is missing.
 
     Examples: `chaoskit doctor`, `CHAOSKIT_TMPDIR=/var/tmp chaoskit doctor`
 

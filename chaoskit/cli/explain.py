@@ -17,11 +17,11 @@ from chaoskit.search.tiers import tiers
 from chaoskit.show.terminal import Terminal
 
 VERDICTS = {
-    "HOLDS": "Every run was judged, and none violates it. Exit code 0.",
+    "HOLDS": "Every run was judged, and none shows a violation. Exit code 0.",
     "VIOLATED": "A run shows a violation, and a real crash reproduces it. Exit code 1.",
     "UNKNOWN": "No verdict is possible: a planned fault did not fire, something could not be observed or"
-    " judged, or nothing ran. Never a pass. Exit code 3.",
-    "NOT_MEASURED": "No run put this claim to the test.",
+    " judged, or nothing ran. UNKNOWN is never a pass. Exit code 3.",
+    "NOT_MEASURED": "No run tested this claim.",
 }
 
 
@@ -59,37 +59,37 @@ def _known() -> dict[str, Callable[[str], Explained]]:
 
 
 def _verdict(name: str) -> Explained:
-    yield f"{name}: a verdict. HOLDS < UNKNOWN < VIOLATED; the worst of several counts."
+    yield f"{name}, a verdict. HOLDS < UNKNOWN < VIOLATED; of several verdicts, the worst counts."
     yield VERDICTS[name]
 
 
 def _invariant(name: str) -> Explained:
     found = registry.invariant(name)
     if isinstance(found, Claim):
-        yield f"{name}: a claim about {found.subject}s: {found.summary}."
+        yield f"{name}, a claim about {found.subject}s: {found.summary}."
         yield ""
         yield from _documentation(found.check)
-        basic = "Every adapter is held to it" if found.basic else "Counts only where it is promised"
         yield ""
-        yield f"{basic}, if it declares no promises." if found.basic else f"{basic}."
+        others = ", and for every adapter that declares no promises" if found.basic else ""
+        yield f"Counts for an adapter that promises it{others}."
     else:
-        yield f"{name}: an invariant: {found.summary}."
+        yield f"{name}, an invariant: {found.summary}."
         yield ""
         yield from _documentation(inspect.getmodule(found.check))
 
 
 def _tier(name: str) -> Explained:
     tier = tiers()[name]
-    yield f"{name}: a tier: {tier.summary}."
+    yield f"{name}, a tier: {tier.summary}."
     if tier.note:
-        yield f"A finding here: {tier.note}."
+        yield f"Note on its findings: {tier.note}."
     if not tier.default:
-        yield f"Examined only on request: chaoskit certify TARGET --tiers {name}"
+        yield f"Tested only on request: chaoskit certify TARGET --tiers {name}"
 
 
 def _fault(name: str) -> Explained:
     kind = kinds()[name]
-    yield f"{name}: a fault: {kind.summary}."
+    yield f"{name}, a fault: {kind.summary}."
     yield ""
     yield from _documentation(inspect.getmodule(kind.data))
     yield ""
@@ -98,7 +98,7 @@ def _fault(name: str) -> Explained:
 
 def _scenario(name: str) -> Explained:
     found = registry.scenario(name)
-    yield f"{name}: a scenario: {found.summary}."
+    yield f"{name}, a scenario: {found.summary}."
     yield f"Judged by: {', '.join(found.invariants)}"
     yield f"Try it: chaoskit run {name}"
 

@@ -1,6 +1,6 @@
 """The entry point of the command line: its commands, and the exit code of each error.
 
-Exit codes: 0 HOLDS, 1 VIOLATED, 2 wrong use or a target that cannot be tested, 3 UNKNOWN (also when
+Exit codes: 0 HOLDS, 1 VIOLATED, 2 usage error or a target that cannot be tested, 3 UNKNOWN (also when
 nothing ran), 130 interrupted.
 """
 
@@ -45,7 +45,7 @@ def cli() -> None:
     - `chaoskit certify ./my_store.py:MyStore`: your own checkpointer, through an adapter (docs/adapters.md)
     - `chaoskit doctor`: what works on this machine
 
-    Exit codes: 0 HOLDS, 1 VIOLATED, 2 wrong use or a target that cannot be tested, 3 UNKNOWN,
+    Exit codes: 0 HOLDS, 1 VIOLATED, 2 usage error or a target that cannot be tested, 3 UNKNOWN,
     130 interrupted.
     """
 

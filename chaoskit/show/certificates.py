@@ -28,7 +28,10 @@ def show(c: Certificate, terminal: Terminal, *, verbose: bool = False) -> None:
     terminal.console.print(table)
     left_out = [tier for tier in c.tiers if tier not in measured]
     unmeasured = [claim for claim in c.claims if claim not in c.measured()]
-    for what, names in (("tiers without a crash", left_out), ("claims not measured", unmeasured)):
+    for what, names in (
+        ("tiers in which no crash was judged", left_out),
+        ("claims not measured", unmeasured),
+    ):
         if names:
             terminal.show(f"{what}: {', '.join(names)}")
     terminal.findings(map(of_certified, c.findings), verbose=verbose)
