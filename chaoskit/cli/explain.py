@@ -70,8 +70,10 @@ def _invariant(name: str) -> Explained:
         yield ""
         yield from _documentation(found.check)
         yield ""
-        others = ", and for every adapter that declares no promises" if found.basic else ""
-        yield f"Counts for an adapter that promises it{others}."
+        if found.basic:
+            yield "Counts for an adapter that promises it, and for every adapter that declares no promises."
+        else:
+            yield "Counts only for an adapter that promises it."
     else:
         yield f"{name}, an invariant: {found.summary}."
         yield ""
