@@ -56,6 +56,14 @@ def test_a_finding_fits_in_80_columns_whatever_its_message(capsys):
     assert max(map(len, lines)) <= 80
 
 
+@pytest.mark.parametrize(
+    ("tiers", "warned"), [(["power-posix"], True), (["power-ext4", "power-posix"], False)]
+)
+def test_only_a_finding_of_posix_alone_is_called_a_warning(tiers, warned, capsys):
+    Terminal().findings([entry(tier=tier) for tier in tiers], verbose=False)
+    assert any("this is a warning" in line for line in printed(capsys)) == warned
+
+
 def test_lines_break_between_words_and_are_indented_below_the_first():
     assert wrapped("  one two three", 10) == ["  one two", "    three"]
     assert wrapped("one\n\n two", 80) == ["one", "", " two"]

@@ -239,10 +239,20 @@ def _certify_all(
 
 def _examined(settings: Settings, wanted: tuple[str, ...], terminal: Terminal) -> Certificate:
     target = settings.scenario.removeprefix(registry.TARGET)
-    options = f"--tiers {','.join(wanted)} --seed {settings.seed} --runs {settings.power_states}"
-    terminal.command(f"chaoskit certify {target} {options} --jobs {settings.jobs}")
+    terminal.command(f"chaoskit certify {target} {_in_force(settings, wanted)}")
     with terminal.progress(target) as progress:
         return examine(settings, wanted, progress, terminal.show)
+
+
+def _in_force(settings: Settings, wanted: tuple[str, ...]) -> str:
+    """The equivalent options; the default tiers are too many for a line, and the table names them."""
+    words = [f"--tiers {','.join(wanted)}"] if wanted != default_tiers() else []
+    words += [f"--seed {settings.seed}", f"--runs {settings.power_states}", f"--jobs {settings.jobs}"]
+    if settings.seconds is not None:
+        words.append(f"--for {settings.seconds:g}s")
+    if settings.accept_incomplete:
+        words.append("--accept-incomplete")
+    return " ".join(words)
 
 
 def _identity(c: Certificate) -> str:

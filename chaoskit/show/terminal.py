@@ -20,7 +20,7 @@ from chaoskit.search.progress import Progress as OnProgress, SoFar
 from chaoskit.search.result import Result, Tally
 from chaoskit.search.tiers import tiers
 from chaoskit.settings import Settings
-from chaoskit.show.findings import MOST, Entry, grouped, lines, of_witness, where
+from chaoskit.show.findings import MOST, Entry, Shown, grouped, lines, of_witness, where
 from chaoskit.show.wrapping import INDENT, command, wrapped
 
 STYLE = {
@@ -107,7 +107,7 @@ class Terminal:
             label = f" {entry.label}" if entry.label else ""
             self.console.print()
             self.show(Text.assemble((entry.signature, style), f" {where(each)}{label}"))
-            note = tiers()[entry.tier].note if entry.tier in tiers() else ""
+            note = _note(each)
             message, *rest = lines(each)
             for line in (*([f"  {note}"] if note else []), message):
                 self.show(line, hang="")  # the story is indented
@@ -122,6 +122,12 @@ class Terminal:
         token = next((w.token for result in results for w in result.witnesses), None)
         if token:
             self.whole(f"reproduce: chaoskit replay {token}")
+
+
+def _note(shown: Shown) -> str:
+    """What a finding means that only one tier has; elsewhere it would be wrong."""
+    (tier, *others) = shown.tiers
+    return tiers()[tier].note if not others and tier in tiers() else ""
 
 
 @contextmanager

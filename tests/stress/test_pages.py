@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLE = ROOT / "docs" / "examples" / "getting-started"
 PAGES = sorted((ROOT / "docs").glob("*.md"))
-# Its commands share one shell, with a server in the background: test_docs.py runs them and compares every line.
+# Its commands share a shell, with a server in the background: test_docs.py runs them and compares each line.
 ELSEWHERE = {"service.md"}
 
 
