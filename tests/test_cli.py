@@ -169,7 +169,7 @@ def test_the_chosen_store_is_printed_and_used_by_the_replay(chaoskit, tmp_path):
     assert other.returncode == 1
     assert json.loads((tmp_path / "out.json").read_text())["store"] == "paper"
     again = chaoskit("replay", other.stdout.split()[-1])
-    assert "CHOOSING --store paper --seed 0" in again.stdout
+    assert "CHOOSING --store paper --seed 0" in " ".join(again.stdout.split())
     assert again.stdout.splitlines()[-1] == "recovers/failed: reproduced"
 
 

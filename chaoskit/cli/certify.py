@@ -163,16 +163,17 @@ def compare(before: Path, after: Path, fail_on: FailOn) -> None:
 
     Exit code 1 if a promise is newly broken; with --fail-on hazard, also if a hazard is new.
     """
+    terminal = Terminal()
     old, new = certificates.load(before), certificates.load(after)
-    click.echo(f"{_identity(old)}  ->  {_identity(new)}")
+    terminal.show(f"{_identity(old)}  ->  {_identity(new)}")
     changes = list(certificates.compare(old, new))
     for change in changes:
         cell = f"{change.claim} [{change.tier}]"
-        click.echo(f"{change.summary:<8} {cell:<28} {change.before} -> {change.after}")
+        terminal.show(f"{change.summary:<8} {cell:<28} {change.before} -> {change.after}")
     if old.verdict is not new.verdict:
-        click.echo(f"verdict: {old.verdict.value} -> {new.verdict.value}")
+        terminal.show(f"verdict: {old.verdict.value} -> {new.verdict.value}")
     elif not changes:
-        click.echo("no verdict changed")
+        terminal.show("no verdict changed")
     if any(change.fails(fail_on) for change in changes):
         sys.exit(VIOLATED)
     sys.exit(EXIT[new.verdict] if new.verdict.rank > old.verdict.rank else 0)
