@@ -17,7 +17,7 @@ from chaoskit.inside.loading import load
 
 T = TypeVar("T")
 OURS = "chaoskit"
-MANY = 12  # names; with a good guess, a longer list is not printed
+MANY = 12  # names; a longer list is shortened, and with a good guess not printed at all
 
 
 class UnknownName(ValueError):
@@ -72,4 +72,5 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
     guess = f": did you mean {close[0]!r}?" if close else ""
     if close and len(names) > MANY:
         return f"no {what} {name!r}{guess}"
-    return f"no {what} {name!r}{guess} (there are: {', '.join(names) or 'none'})"
+    more = f" and {len(names) - MANY} more" if len(names) > MANY else ""
+    return f"no {what} {name!r}{guess} (there are: {', '.join(names[:MANY]) or 'none'}{more})"

@@ -18,7 +18,7 @@ Json = Any  # what json.loads returns; payloads belong to the scenario, not to t
 
 
 class Verdict(enum.Enum):
-    """HOLDS < UNKNOWN < VIOLATED, merged by maximum. NOT_MEASURED: no run put the claim to the test."""
+    """HOLDS < UNKNOWN < VIOLATED, merged by maximum. NOT_MEASURED: no run tested the claim."""
 
     NOT_MEASURED = "NOT_MEASURED"
     HOLDS = "HOLDS"
@@ -323,7 +323,7 @@ DoubtKind = Literal[
     "contradiction",  # the rebuilt state holds, the real crash does not
     "unconfirmed",  # found on a rebuilt state, not reproduced by a real crash
     "no-time",  # found on a rebuilt state, and no time was left for a real crash
-    "not-measured",  # no run put the claim to the test
+    "not-measured",  # no run tested the claim
     "nothing-ran",
     "cut-short",  # a sweep did not reach its end
 ]
@@ -347,9 +347,9 @@ DOUBTS: dict[DoubtKind, str] = {
     "broken-invariant": "invariant {}",
     "nothing-judged": "no invariant found anything to judge{}",
     "contradiction": "the rebuilt state holds, but the real crash does not: {}",
-    "unconfirmed": "found on a rebuilt state, not reproduced by a real crash: {}",
+    "unconfirmed": "found on a rebuilt state, but a real crash did not reproduce it: {}",
     "no-time": "found on a rebuilt state, but no time was left to confirm it (allow more time): {}",
-    "not-measured": "no run put {} to the test",
+    "not-measured": "no run tested {}",
     "nothing-ran": "no schedule was run{}",
     "cut-short": "stopped after {}: the sweep is incomplete"
     " (allow more time or runs, or --accept-incomplete)",

@@ -32,22 +32,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="the seed of all crash tests (default: random, shown in the header)",
     )
     group.addoption(
-        "--chaos-budget",
-        type=float,
-        metavar="SECONDS",
-        help="time limit of one chaos.run, after which it stops early",
+        "--chaos-budget", type=float, metavar="SECONDS", help="time limit of each chaos.run and chaos.certify"
     )
     group.addoption(
         "--chaos-jobs",
         type=int,
         default=1,
         metavar="N",
-        help="worker processes per chaos.run (default 1; xdist's -n distributes the tests instead)",
+        help="worker processes per call (default: 1; to run tests in parallel, use -n of pytest-xdist)",
     )
     group.addoption(
-        "--chaos-report",
-        metavar="FILE",
-        help="write each chaos.run's result to FILE, one JSON object per line",
+        "--chaos-report", metavar="FILE", help="write the results to FILE, one JSON object per line"
     )
 
 

@@ -52,7 +52,7 @@ def decode(token: str) -> Repro:
     try:
         return msgspec.msgpack.decode(body, type=Repro, dec_hook=decode_hook)
     except (msgspec.DecodeError, ValueError) as error:
-        raise BadToken(f"the token does not hold a schedule: {error}") from None
+        raise BadToken(f"the token does not contain a schedule: {error}") from None
 
 
 def _unpack(text: str) -> bytes:

@@ -41,8 +41,8 @@ def operations(events: Sequence[Event]) -> tuple[str, ...]:
     lines = []
     for event in events:
         if isinstance(event, Invoke):
-            answer = answers.get((event.life, event.op), "not answered")
-            lines.append(_short(f"life {event.life}: {event.name} {_facts(event.args)}: {answer}"))
+            answer = answers.get((event.life, event.op), "no answer")
+            lines.append(_short(f"life {event.life}: {event.name} {_facts(event.args)}", f": {answer}"))
         elif isinstance(event, Crashed):
             lines.append(f"life {event.life}: {event.fault}")
     return tuple(lines)
@@ -56,7 +56,7 @@ def _life(events: list[Event]) -> Iterator[str]:
     for crash in crashes:
         yield from _crash(crash)
     for struck in select(events, Struck):
-        yield f"suffers: {struck.fault}"
+        yield f"is hit by: {struck.fault}"
     for end in select(events, Ended):
         if end.how != "crashed":
             reason = end.detail.strip().splitlines()[-1:]
@@ -76,14 +76,14 @@ def _unfinished(events: list[Event]) -> Iterator[str]:
     for event in ended[:AROUND]:
         how = "interrupted" if isinstance(event, Info) else f"failed: {event.error}"
         request = asked[event.op]
-        yield _short(f"{request.name} {_facts(request.args)}: {how}")
+        yield _short(f"{request.name} {_facts(request.args)}", f": {how}")
     if len(ended) > AROUND:
         yield f"... {len(ended) - AROUND} more failed or were interrupted"
 
 
 def _crash(crash: Crashed) -> Iterator[str]:
     if crash.passed:
-        yield _short(f"has just passed: {', '.join(crash.passed)}")
+        yield _short(f"last points passed: {', '.join(crash.passed)}")
     what = "firing" if crash.fault.point.op is None else "operation"
     yield f"dies: {crash.fault} ({what} {crash.at} of this life)"
 
@@ -100,17 +100,23 @@ def _effects(effects: list[Effect], *, crashed: bool) -> Iterator[str]:
     shown = effects[-AROUND:] if crashed else effects[:AROUND]
     left_out = len(effects) - len(shown)
     if crashed and left_out:
-        yield f"... {left_out} more before"
+        yield f"... {left_out} earlier effect{'s' * (left_out != 1)}"
     for effect in shown:
         done = "done" if effect.applied else "recognised by its key, not done again"
-        yield _short(f"{effect.service}.{effect.action} {_facts(effect.args)}: {done}")
+        yield _short(f"{effect.service}.{effect.action} {_facts(effect.args)}", f": {done}")
     if not crashed and left_out:
-        yield f"... {left_out} more after"
+        yield f"... {left_out} later effect{'s' * (left_out != 1)}"
 
 
 def _facts(data: dict[str, Any]) -> str:
     return " ".join(f"{name}={json.dumps(value)}" for name, value in data.items())
 
 
-def _short(line: str) -> str:
-    return line if len(line) <= WIDTH else line[: WIDTH - 3] + "..."
+def _short(line: str, end: str = "") -> str:
+    """Shortened to WIDTH. The end says how it went, so that the line gives way first."""
+    head = _cut(line, max(WIDTH // 2, WIDTH - len(end)))
+    return head + _cut(end, WIDTH - len(head))
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 3] + "..."

@@ -23,11 +23,16 @@ def counting(chaoskit, *options):
     return chaoskit("run", f"{TARGETS}:COUNTING", "--jobs", "1", *options)
 
 
+def header(result):
+    """The command as one line; it is broken with backslashes, as a shell reads it."""
+    return re.sub(r" \\\n  ", " ", result.stdout).splitlines()[0]
+
+
 @pytest.mark.requirement("C1")
 def test_a_run_that_holds_exits_with_0_and_prints_seed_and_options_first(chaoskit):
     result = counting(chaoskit, "--seed", "5")
     assert result.returncode == 0
-    first = result.stdout.splitlines()[0]
+    first = header(result)
     assert first.endswith("COUNTING --fault kill --points named --plan sweep --seed 5 --jobs 1")
     assert "verdict: HOLDS" in result.stdout
     assert "reproduce" not in result.stdout
@@ -113,7 +118,7 @@ def test_several_scenarios_give_one_object_with_parts(chaoskit):
         ),
         (["run", "tree", "--agents", "201"], "tree: expected 1 to 200 agents, got 201"),
         (["run", "tree", "--agents", "0"], "'--agents'"),
-        (["run", "tree", "--bias", "rare"], "--bias is for a fuzz: --plan sample --agents N"),
+        (["run", "tree", "--bias", "rare"], "--bias needs a fuzz: --plan sample --agents N"),
         (["replay", "hello"], "expected a token (ck1-...), got 'hello'"),
         (["replay", "ck1-AAAA"], "the token is damaged"),
         (["list", "points"], "list points needs a scenario"),
@@ -158,13 +163,13 @@ def test_the_chosen_store_is_printed_and_used_by_the_replay(chaoskit, tmp_path):
     choosing = ["run", f"{TARGETS}:CHOOSING", "--jobs", "1", "--json", "out.json"]
     default = chaoskit(*choosing)
     assert default.returncode == 0
-    assert default.stdout.splitlines()[0].endswith("--jobs 1 --store stone")
+    assert header(default).endswith("--jobs 1 --store stone")
     assert json.loads((tmp_path / "out.json").read_text())["store"] == "stone"
     other = chaoskit(*choosing, "--store", "paper")
     assert other.returncode == 1
     assert json.loads((tmp_path / "out.json").read_text())["store"] == "paper"
     again = chaoskit("replay", other.stdout.split()[-1])
-    assert "CHOOSING --store paper --seed 0" in again.stdout.replace("\n", "")
+    assert "CHOOSING --store paper --seed 0" in " ".join(again.stdout.split())
     assert again.stdout.splitlines()[-1] == "recovers/failed: reproduced"
 
 
@@ -264,12 +269,10 @@ def test_what_holds_is_one_line_unless_verbose(chaoskit):
     assert "persist point" in long.stdout
 
 
-def test_only_commands_messages_and_tokens_are_wider_than_80_columns(chaoskit):
+def test_only_the_token_is_wider_than_80_columns(chaoskit):
     result = chaoskit("run", "payments", "--jobs", "2", "--seed", "1", "--mutant", "forgets-pending")
-    wide = [line for line in result.stdout.splitlines() if len(line) > 80]
-    assert all(
-        line.startswith(("chaoskit run", "reproduce: ", "  mail", "  also: ", "  kept: ")) for line in wide
-    )
+    (wide,) = [line for line in result.stdout.splitlines() if len(line) > 80]
+    assert wide.startswith("reproduce: chaoskit replay ck1-")
 
 
 @pytest.mark.parametrize(
@@ -281,7 +284,7 @@ def test_only_commands_messages_and_tokens_are_wider_than_80_columns(chaoskit):
         ("disk", "Method."),
         ("holds", "Exit code 0"),
         ("payments", "Judged by: recovers"),
-        ("told", "client-consistency: an invariant"),
+        ("told", "client-consistency, an invariant"),
     ],
 )
 def test_explain_knows_each_kind_of_word(chaoskit, word, said):

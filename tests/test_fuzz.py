@@ -125,7 +125,7 @@ def test_a_fuzz_stops_at_the_first_violation_and_its_token_reproduces_it(chaoski
     assert f"life 0: {wanted.schedule}" in result.stdout  # the crash, after what came before it
     again = chaoskit("replay", token)
     assert again.returncode == 1
-    assert f"--agents 7 --seed {wanted.seed}: {wanted.schedule}" in again.stdout
+    assert f"--agents 7 --seed {wanted.seed}: {wanted.schedule}" in " ".join(again.stdout.split())
     assert again.stdout.splitlines()[-1] == "recovers/failed: reproduced"
 
 

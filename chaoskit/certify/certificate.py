@@ -144,18 +144,18 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         if not any(part.states for part in self.coverage.values()) or not self.measured():
             return [*found, "no crash was judged in the requested tiers"]
         if not self.promises and self.fails("hazard"):
-            found.append("it promises nothing, and there are hazards: --fail-on hazard decides by these")
+            found.append("it promises nothing, and there are hazards (--fail-on hazard makes them count)")
         tested = self._tested_promises()
         if self.promises and not tested:
             found.append(f"no requested tier tests what it promises: {', '.join(sorted(self.promises))}")
         if self.declares_promises:
             found += [
-                f"{claim} is promised and was not measured: no crash put it to the test, or the adapter has"
-                " no method that shows it (docs/adapters.md)"
+                f"{claim} is promised but was not measured: no crash tested it, or the adapter lacks the"
+                " method that shows it (docs/adapters.md)"
                 for claim in sorted(tested - self._measured_promises())
             ]
         if not self.unknown and "unknown" in self._signs():
-            found.append("a cell stayed unknown")
+            found.append("a cell is unknown")
         return found
 
     def incomplete(self) -> dict[str, str]:
@@ -170,7 +170,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     def _tested_promises(self) -> set[str]:
-        """The promises that a requested tier can put to the test."""
+        """The promises that a requested tier can test."""
         return {
             claim
             for claim, promise in self.promises.items()
@@ -223,7 +223,7 @@ def covers(promise: Promise | None, tier: str) -> bool:
 
 
 def tests(tier: str, claim: str) -> bool:
-    """Whether runs of this tier can put the claim to the test; a tier of another release may."""
+    """Whether runs of this tier can test the claim; a tier of another release may."""
     every = known_tiers()
     if tier not in every:
         return True

@@ -309,8 +309,12 @@ def _check_that_it_was_seen(recording: Recording) -> None:
     if acknowledged and not recording.trace.ops:
         end = last(select(recording.events, Probe, "end"))
         elsewhere = end.data.get("elsewhere", []) if end else []
-        hint = f"it opened {', '.join(elsewhere)}" if elsewhere else "it may use a server or another route"
+        hint = (
+            f"it opened {', '.join(elsewhere)}"
+            if elsewhere
+            else "it may use a server, or write in a way that cannot be traced"
+        )
         raise NotSeen(
-            f"{acknowledged} changes were acknowledged, and no operation on the directory was seen: {hint}."
-            " Keep everything below the directory that open() or start() gets"
+            f"{acknowledged} changes were acknowledged, but no operation on the directory was seen: {hint}."
+            " Write everything below the directory that open() or start() receives"
         )

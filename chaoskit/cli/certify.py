@@ -49,7 +49,7 @@ def _options(command: Command) -> Command:
             type=Tiers(),
             default=",".join(default_tiers()),
             show_default=f"all but {', '.join(set(tiers()) - set(default_tiers()))}",
-            help=f"Some of: {', '.join(tiers())} (`chaoskit list tiers`).",
+            help=f"Comma-separated, from: {', '.join(tiers())} (`chaoskit list tiers`).",
         ),
         click.option(
             "--seed", type=Seed(), default="0", show_default=True, help="Determines everything random."
@@ -90,7 +90,7 @@ _fail_on = click.option(
     type=click.Choice(["promise", "hazard"]),
     default="promise",
     show_default=True,
-    help="Exit with code 1 on a broken **promise** only, or on any **hazard** too.",
+    help="Exit with code 1 on a broken **promise** only, or also on a **hazard**.",
 )
 
 
@@ -101,11 +101,13 @@ _fail_on = click.option(
     "instead",
     multiple=True,
     metavar="REQUIREMENT",
-    help="Replace one of the adapter's requirements, e.g. langgraph-checkpoint-sqlite==3.0.0.",
+    help="Replace one of the adapter's requirements, e.g. strands-agents==1.60.0.",
 )
 @_options
 @_fail_on
-@click.option("--json", "json_file", metavar="FILE|-", help="The certificate; - is standard output.")
+@click.option(
+    "--json", "json_file", metavar="FILE|-", help="Write the certificate as JSON; - is standard output."
+)
 @_formats
 @verbose_option
 def certify(
@@ -126,8 +128,8 @@ def certify(
 
     Examples: `chaoskit certify langgraph-sqlite`, `chaoskit certify ./my_store.py:MyStore --for 60s`
 
-    Exit codes: 0 every promise holds, 1 a broken promise (or a hazard, with --fail-on hazard), 2 wrong use or
-    a target that cannot be tested, 3 unknown.
+    Exit codes: 0 every promise holds, 1 a broken promise (or a hazard, with --fail-on hazard), 2 usage error
+    or a target that cannot be tested, 3 unknown.
     """
     check_disk()
     files = {each: options.pop(each.name) for each in FORMATS}
@@ -146,7 +148,7 @@ def certify(
         write_text(Path(json_file), certificates.encode(made))
     counted = [*made.broken, *made.hazards]
     if counted and made.fails(fail_on):  # each hazard has its own line above
-        terminal.plain(f"reproduce: chaoskit replay {counted[0].repro}")
+        terminal.whole(f"reproduce: chaoskit replay {counted[0].repro}")
     sys.exit(VIOLATED if made.fails(fail_on) else EXIT[made.verdict])
 
 
@@ -161,16 +163,17 @@ def compare(before: Path, after: Path, fail_on: FailOn) -> None:
 
     Exit code 1 if a promise is newly broken; with --fail-on hazard, also if a hazard is new.
     """
+    terminal = Terminal()
     old, new = certificates.load(before), certificates.load(after)
-    click.echo(f"{_identity(old)}  ->  {_identity(new)}")
+    terminal.show(f"{_identity(old)}  ->  {_identity(new)}")
     changes = list(certificates.compare(old, new))
     for change in changes:
         cell = f"{change.claim} [{change.tier}]"
-        click.echo(f"{change.summary:<8} {cell:<28} {change.before} -> {change.after}")
+        terminal.show(f"{change.summary:<8} {cell:<28} {change.before} -> {change.after}")
     if old.verdict is not new.verdict:
-        click.echo(f"verdict: {old.verdict.value} -> {new.verdict.value}")
+        terminal.show(f"verdict: {old.verdict.value} -> {new.verdict.value}")
     elif not changes:
-        click.echo("no verdict changed")
+        terminal.show("no verdict changed")
     if any(change.fails(fail_on) for change in changes):
         sys.exit(VIOLATED)
     sys.exit(EXIT[new.verdict] if new.verdict.rank > old.verdict.rank else 0)
@@ -197,7 +200,7 @@ def scoreboard(
 
     Examples: `chaoskit scoreboard --for 75s`, `chaoskit scoreboard --dir docs/scoreboard --render`
 
-    Exit codes: 0 written, 2 wrong use.
+    Exit codes: 0 written, 2 usage error.
     """
     terminal = Terminal()
     directory.mkdir(parents=True, exist_ok=True)
@@ -207,12 +210,12 @@ def scoreboard(
         left_out = _certify_all(targets or tuple(registry.targets()), wanted, directory, terminal, options)
     known = [certificates.load(path) for path in sorted(directory.glob("*.json"))]
     if not known:
-        raise ValueError(f"no certificate in {directory}: nothing to show")
+        raise ValueError(f"expected certificates in {directory}, found none")
     write_text(directory / "README.md", pages.scoreboard_markdown(known))
     write_text(directory / "index.html", pages.scoreboard_html(known))
     for reason in left_out:
-        terminal.plain(f"left out: {reason}")
-    terminal.plain(f"{len(known)} certificates: {directory / 'README.md'}")
+        terminal.show(f"left out: {reason}")
+    terminal.show(f"{len(known)} certificates: {directory / 'README.md'}")
 
 
 def _certify_all(
@@ -231,16 +234,26 @@ def _certify_all(
             left_out.append(f"{name}: {error}")
             continue
         write_text(directory / f"{name}.json", certificates.encode(made))
-        terminal.plain(f"{name}: {made.headline()} ({made.seconds:.0f} s)")
+        terminal.show(f"{name}: {made.headline()} ({made.seconds:.0f} s)")
     return left_out
 
 
 def _examined(settings: Settings, wanted: tuple[str, ...], terminal: Terminal) -> Certificate:
     target = settings.scenario.removeprefix(registry.TARGET)
-    options = f"--tiers {','.join(wanted)} --seed {settings.seed} --runs {settings.power_states}"
-    terminal.plain(f"chaoskit certify {target} {options} --jobs {settings.jobs}")
+    terminal.command(f"chaoskit certify {target} {_in_force(settings, wanted)}")
     with terminal.progress(target) as progress:
-        return examine(settings, wanted, progress, terminal.plain)
+        return examine(settings, wanted, progress, terminal.show)
+
+
+def _in_force(settings: Settings, wanted: tuple[str, ...]) -> str:
+    """The equivalent options; the default tiers are too many for a line, and the table names them."""
+    words = [f"--tiers {','.join(wanted)}"] if wanted != default_tiers() else []
+    words += [f"--seed {settings.seed}", f"--runs {settings.power_states}", f"--jobs {settings.jobs}"]
+    if settings.seconds is not None:
+        words.append(f"--for {settings.seconds:g}s")
+    if settings.accept_incomplete:
+        words.append("--accept-incomplete")
+    return " ".join(words)
 
 
 def _identity(c: Certificate) -> str:

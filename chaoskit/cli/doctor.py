@@ -1,4 +1,4 @@
-"""`chaoskit doctor`: what works on this machine, and what is missing for the rest."""
+"""`chaoskit doctor`: what works on this machine, and what is missing."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from chaoskit.run import environment
 from chaoskit.run.workspace import MEMORY, base_directory
 from chaoskit.search.rig import open_rig
 from chaoskit.settings import Settings
+from chaoskit.show.terminal import Terminal
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -89,7 +90,7 @@ def _load_all() -> str:
     names = list(registry.scenarios())
     for name in names:
         registry.resolve(Settings(scenario=name))
-    return ", ".join(names)
+    return f"{len(names)} scenarios load (chaoskit list scenarios)"
 
 
 def _kill_one() -> str:
@@ -99,7 +100,7 @@ def _kill_one() -> str:
         started = time.monotonic()
         run, _ = rig.run(Schedule(), rig.workload())
         took = time.monotonic() - started
-    return f"one life in {took * 1000:.0f} ms, {len(run.traces[0])} firings of persist points"
+    return f"one life in {took * 1000:.0f} ms, {len(run.traces[0])} persist points passed"
 
 
 def machine_is_fit(found: list[Check]) -> bool:
@@ -110,15 +111,17 @@ def machine_is_fit(found: list[Check]) -> bool:
 
 @click.command()
 def doctor() -> None:
-    """Report what works on this machine, and what is missing for the rest.
+    """Report what works on this machine, and what is missing.
 
     Examples: `chaoskit doctor`, `CHAOSKIT_TMPDIR=/var/tmp chaoskit doctor`
 
     Exit codes: 0 everything needed for a verdict works, 3 something is missing.
     """
     found = []
+    terminal = Terminal()
     for check in checks():
         found.append(check)
-        missing = "" if check.works else f"  -> {check.without_it}"
-        click.echo(f"{'ok ' if check.works else 'NO '} {check.name:<20} {check.detail}{missing}")
+        missing = "" if check.works else f" -> {check.without_it}"
+        line = f"{'ok' if check.works else 'NO':<3} {check.name:<20} "
+        terminal.show(f"{line}{check.detail}{missing}", hang=" " * len(line))
     sys.exit(0 if machine_is_fit(found) else NOTHING_KNOWN)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,13 +14,14 @@ from chaoskit.entry_points import UnknownName, unknown
 from chaoskit.faults.kind import kinds
 from chaoskit.model import Claim
 from chaoskit.search.tiers import tiers
+from chaoskit.show.terminal import Terminal
 
 VERDICTS = {
-    "HOLDS": "Every run was judged, and none violates it. Exit code 0.",
+    "HOLDS": "Every run was judged, and none shows a violation. Exit code 0.",
     "VIOLATED": "A run shows a violation, and a real crash reproduces it. Exit code 1.",
     "UNKNOWN": "No verdict is possible: a planned fault did not fire, something could not be observed or"
-    " judged, or nothing ran. Never a pass. Exit code 3.",
-    "NOT_MEASURED": "No run put this claim to the test.",
+    " judged, or nothing ran. UNKNOWN is never a pass. Exit code 3.",
+    "NOT_MEASURED": "No run tested this claim.",
 }
 
 
@@ -39,7 +41,9 @@ def explain(word: str) -> None:
     name = by_any_case.get(registry.current_name(word.lower()))
     if name is None:
         raise UnknownName(unknown("word", word, sorted(known)))
-    click.echo("\n".join(known[name](name)))
+    terminal = Terminal()
+    for line in known[name](name):
+        terminal.show(line, hang="")
 
 
 Explained = Iterator[str]
@@ -55,37 +59,39 @@ def _known() -> dict[str, Callable[[str], Explained]]:
 
 
 def _verdict(name: str) -> Explained:
-    yield f"{name}: a verdict. HOLDS < UNKNOWN < VIOLATED; the worst of several counts."
+    yield f"{name}, a verdict. HOLDS < UNKNOWN < VIOLATED; of several verdicts, the worst counts."
     yield VERDICTS[name]
 
 
 def _invariant(name: str) -> Explained:
     found = registry.invariant(name)
     if isinstance(found, Claim):
-        yield f"{name}: a claim about {found.subject}s: {found.summary}."
+        yield f"{name}, a claim about {found.subject}s: {found.summary}."
         yield ""
         yield from _documentation(found.check)
-        basic = "Every adapter is held to it" if found.basic else "Counts only where it is promised"
         yield ""
-        yield f"{basic}, if it declares no promises." if found.basic else f"{basic}."
+        if found.basic:
+            yield "Counts for an adapter that promises it, and for every adapter that declares no promises."
+        else:
+            yield "Counts only for an adapter that promises it."
     else:
-        yield f"{name}: an invariant: {found.summary}."
+        yield f"{name}, an invariant: {found.summary}."
         yield ""
         yield from _documentation(inspect.getmodule(found.check))
 
 
 def _tier(name: str) -> Explained:
     tier = tiers()[name]
-    yield f"{name}: a tier: {tier.summary}."
+    yield f"{name}, a tier: {tier.summary}."
     if tier.note:
-        yield f"A finding here: {tier.note}."
+        yield f"Note on its findings: {tier.note}."
     if not tier.default:
-        yield f"Examined only on request: chaoskit certify TARGET --tiers {name}"
+        yield f"Tested only on request: chaoskit certify TARGET --tiers {name}"
 
 
 def _fault(name: str) -> Explained:
     kind = kinds()[name]
-    yield f"{name}: a fault: {kind.summary}."
+    yield f"{name}, a fault: {kind.summary}."
     yield ""
     yield from _documentation(inspect.getmodule(kind.data))
     yield ""
@@ -94,10 +100,12 @@ def _fault(name: str) -> Explained:
 
 def _scenario(name: str) -> Explained:
     found = registry.scenario(name)
-    yield f"{name}: a scenario: {found.summary}."
+    yield f"{name}, a scenario: {found.summary}."
     yield f"Judged by: {', '.join(found.invariants)}"
     yield f"Try it: chaoskit run {name}"
 
 
 def _documentation(thing: Any) -> Explained:
-    yield from (inspect.getdoc(thing) or "").splitlines()
+    """Paragraphs as one line each, to be wrapped; an indented or a listed line stays a line of its own."""
+    text = inspect.getdoc(thing) or ""
+    yield from re.sub(r"(?<=\S)\n(?=[^\s*-])", " ", text).split("\n")

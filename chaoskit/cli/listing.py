@@ -23,20 +23,22 @@ LISTS = ["scenarios", "targets", "invariants", "claims", "tiers", "faults", "mut
 
 
 @click.command("list")
-@click.argument("what", type=click.Choice(LISTS))
+@click.argument("what", type=click.Choice(LISTS), metavar="WHAT")
 @click.argument("scenario", required=False)
-@click.option("--seed", type=Seed(), default="0", show_default=True, help="For points.")
+@click.option("--seed", type=Seed(), default="0", show_default=True, help="For points: the seed of the run.")
 @click.option("--syscalls", is_flag=True, help="For points: every operation on the target's files.")
 @click.option("--store", metavar="KIND", help="For points: with this kind of store.")
-@click.option("--json", "json_file", metavar="FILE|-", help="As JSON; - is standard output.")
+@click.option("--json", "json_file", metavar="FILE|-", help="Write the list as JSON; - is standard output.")
 def list_(what: str, scenario: str | None, syscalls: bool, json_file: str | None, **options: Any) -> None:
     """List scenarios, targets, claims, tiers, faults..., or the points of a SCENARIO.
+
+    WHAT is one of: scenarios, targets, invariants, claims, tiers, faults, mutants, points.
 
     `list points SCENARIO` runs the scenario once, without faults, and lists its persist points.
 
     Examples: `chaoskit list targets`, `chaoskit list points payments --syscalls`
 
-    Exit codes: 0 listed, 2 wrong use, 3 the scenario cannot be run.
+    Exit codes: 0 listed, 2 usage error, 3 the scenario cannot be run.
     """
     rows = _rows(what, scenario, points="syscalls" if syscalls else "named", **options)
     if json_file:

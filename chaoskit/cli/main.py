@@ -1,11 +1,12 @@
 """The entry point of the command line: its commands, and the exit code of each error.
 
-Exit codes: 0 HOLDS, 1 VIOLATED, 2 wrong use or a target that cannot be tested, 3 UNKNOWN (also when
+Exit codes: 0 HOLDS, 1 VIOLATED, 2 usage error or a target that cannot be tested, 3 UNKNOWN (also when
 nothing ran), 130 interrupted.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from chaoskit.cli.run import replay, report_, run
 from chaoskit.entry_points import CannotLoad, UnknownName
 from chaoskit.run.environment import NoEnvironment
 from chaoskit.search.rig import CannotTest, NotSeen
+from chaoskit.show.wrapping import wrapped
 
 WRONG_USE, INTERRUPTED = 2, 130
 COMMANDS = (run, certify, replay, list_, explain, scoreboard, compare, report_, doctor)
@@ -43,7 +45,7 @@ def cli() -> None:
     - `chaoskit certify ./my_store.py:MyStore`: your own checkpointer, through an adapter (docs/adapters.md)
     - `chaoskit doctor`: what works on this machine
 
-    Exit codes: 0 HOLDS, 1 VIOLATED, 2 wrong use or a target that cannot be tested, 3 UNKNOWN,
+    Exit codes: 0 HOLDS, 1 VIOLATED, 2 usage error or a target that cannot be tested, 3 UNKNOWN,
     130 interrupted.
     """
 
@@ -72,7 +74,11 @@ def main() -> None:
 
 
 def _fail(message: str, code: int) -> None:
-    sys.stderr.write(f"chaoskit: {message}\n")
+    """For other programs one line; on a terminal it is wrapped."""
+    text = f"chaoskit: {message}"
+    if sys.stderr.isatty():
+        text = "\n".join(wrapped(text, shutil.get_terminal_size().columns))
+    sys.stderr.write(f"{text}\n")
     sys.exit(code)
 
 

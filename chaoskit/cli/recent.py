@@ -39,5 +39,5 @@ def token_of(name: str, path: Path = FILE) -> str:
     if not known:
         raise UnknownName(f"expected a token ({PREFIX}...), got {name!r}: no finding is recorded here")
     several = ", ".join(map(short_id, found or known[-5:]))
-    what = "matches several findings" if found else "matches no finding recorded here"
-    raise UnknownName(f"{name!r} {what} ({'they are' if found else 'the latest are'}: {several})")
+    what = "matches several findings" if found else "matches no finding recorded here; the latest are"
+    raise UnknownName(f"{name!r} {what}: {several}")

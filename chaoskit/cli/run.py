@@ -64,8 +64,8 @@ from chaoskit.show.terminal import Terminal
     type=click.Choice(["sweep", "sample"]),
     default="sweep",
     show_default=True,
-    help="**sweep**: every point, before and after. **sample**: seeded schedules of one to "
-    "three crashes, also during recovery; with **--agents**, a fuzz with fresh workloads.",
+    help="**sweep**: crash before and after every point. **sample**: random schedules of one to "
+    "three crashes, also during recovery; with **--agents**, a fuzz with new workloads.",
 )
 @click.option(
     "--agents",
@@ -153,7 +153,7 @@ def run(
     Examples: `chaoskit run payments --fault power`, `chaoskit run ./mine.py:SCENARIO --points syscalls`,
     `chaoskit run tree --plan sample --agents 50 --for 10m` (a fuzz).
 
-    Exit codes: 0 HOLDS, 1 VIOLATED, 2 wrong use or a target that cannot be tested, 3 UNKNOWN.
+    Exit codes: 0 HOLDS, 1 VIOLATED, 2 usage error or a target that cannot be tested, 3 UNKNOWN.
     """
     if options["points"] == "syscalls" or any(kind(name).watches_disk for name in fault):
         check_disk()
@@ -201,7 +201,7 @@ def replay(token: str, cold: bool, json_file: str | None) -> None:
     wanted = repro.decode(token_of(token))
     resolved = registry.resolve(settings_of(wanted, cold=cold))
     terminal = Terminal(to_stderr=json_file == "-")
-    terminal.console.print(_replay_header(wanted), soft_wrap=True, markup=False)
+    terminal.show(_replay_header(wanted))
     result = campaign.replay(resolved, wanted.schedule)
     terminal.result(result, verbose=True)
     if json_file:
@@ -221,7 +221,7 @@ def _replay_header(wanted: Repro) -> str:
 
 @click.command("report")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--json", "json_file", metavar="FILE|-", help="As JSON; - is standard output.")
+@click.option("--json", "json_file", metavar="FILE|-", help="Write the result as JSON; - is standard output.")
 @verbose_option
 def report_(directory: Path, json_file: str | None, verbose: bool) -> None:
     """Show a saved result again. DIR is a directory below `.chaoskit`.

@@ -47,7 +47,7 @@ class Hint(msgspec.Struct, frozen=True):
         text = [f"not durable: operation {first.position}, {first.words}"] if first else []
         text += [f"missing: {sync}" for sync in self.missing]
         if not self.losses:
-            text.append("nothing is lost in this state: a kill alone leaves it")
+            text.append("nothing is lost in this state: a kill leaves the same state")
         elif not self.missing:
             text.append("no sync could have prevented it: write to a temporary file, then rename it")
         return "\n".join([*text, self.timeline])
@@ -97,7 +97,7 @@ def _place(trace: Trace, at: int, position: int, guilty: Sequence[int], ack: int
         return ack, "the acknowledgement"
     kept = (later for later in range(position + 1, at) if later not in guilty)
     following = next(kept, at)
-    return following, f"operation {following}" if following < at else "the loss of power"
+    return following, f"operation {following}" if following < at else "the power loss"
 
 
 def _smallest(

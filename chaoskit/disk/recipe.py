@@ -34,16 +34,16 @@ class Recipe(msgspec.Struct, frozen=True):
 WORDS: dict[Way, str] = {
     "kill": "nothing lost (a kill)",
     "nothing": "everything unsynced lost",
-    "without": "lost: operation {which} and what cannot be there without it",
-    "keeping": "of what was not synced only operation {which} is there, and what it needs",
-    "names": "names are there, unsynced data are lost",
-    "sizes": "names and sizes are there, unsynced data are lost",
-    "data": "data are there, unsynced names are lost",
+    "without": "operation {which} lost, with everything that depends on it",
+    "keeping": "only operation {which} kept of what was unsynced, with what it depends on",
+    "names": "names kept, unsynced data lost",
+    "sizes": "names and sizes kept, unsynced data lost",
+    "data": "data kept, unsynced names lost",
 }
 TAILS: dict[Tail, str] = {
-    "absent": "its tail absent",
-    "zeros": "its tail zeros",
-    "old": "old bytes in place of its tail",
+    "absent": "the rest missing",
+    "zeros": "the rest zeros",
+    "old": "old bytes in place of the rest",
 }
 
 

@@ -30,18 +30,21 @@ def show(c: Certificate, terminal: Terminal, *, verbose: bool = False) -> None:
     terminal.console.print(table)
     left_out = [f"{tier} ({c.coverage[tier].why})" for tier in c.tiers if tier not in measured]
     unmeasured = [claim for claim in c.claims if claim not in c.measured()]
-    for what, names in (("tiers without a crash", left_out), ("claims not measured", unmeasured)):
+    for what, names in (
+        ("tiers in which no crash was judged", left_out),
+        ("claims not measured", unmeasured),
+    ):
         if names:
-            terminal.plain(f"{what}: {', '.join(names)}")
+            terminal.show(f"{what}: {', '.join(names)}")
     terminal.findings(map(of_certified, c.findings), verbose=verbose)
     for reason in c.reasons():
-        terminal.plain(f"unknown: {reason}")
+        terminal.show(f"unknown: {reason}")
     if c.suite:
-        terminal.plain(f"- the vendor's own suite, {c.suite['name']}: {c.suite['verdict']}")
+        terminal.show(f"- the vendor's own suite, {c.suite['name']}: {c.suite['verdict']}")
     for line in pages.facts(c):
-        terminal.plain(line)
+        terminal.show(line)
     verdict, rest = c.verdict.value, c.headline().removeprefix(c.verdict.value)
-    terminal.console.print(Text.assemble("\nverdict: ", (verdict, STYLE[c.verdict]), rest), soft_wrap=True)
+    terminal.show(Text.assemble("\nverdict: ", (verdict, STYLE[c.verdict]), rest))
 
 
 def _covered(part: Coverage | None) -> str:

@@ -13,10 +13,12 @@ import msgspec
 from chaoskit.certify.certificate import CertifiedFinding
 from chaoskit.repro import short_id
 from chaoskit.search.result import Witness
+from chaoskit.show.wrapping import shortened
 from chaoskit.story import operations, tell, until_last_crash
 
 MOST = 10  # findings shown by default
 MOST_CHARACTERS = 400  # of a message
+LONGEST_WORD = 70  # of a message
 OPERATIONS = 30  # of a fuzz; the JSON has all of them
 
 
@@ -118,8 +120,8 @@ def where(shown: Shown) -> str:
 
 
 def middle(text: str, most: int = MOST_CHARACTERS) -> str:
-    """Shortened in the middle, so that both ends can be read."""
-    if len(text) <= most:
-        return text
-    half = most // 2
-    return f"{text[:half]}... ({len(text):,} characters) ...{text[-half:]}"
+    """Shortened in the middle, so that both ends can be read; and each word, so that it fits on a line."""
+    if len(text) > most:
+        half = most // 2
+        text = f"{text[:half]}... ({len(text):,} characters) ...{text[-half:]}"
+    return " ".join(shortened(word, LONGEST_WORD) for word in text.split(" "))

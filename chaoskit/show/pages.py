@@ -55,12 +55,13 @@ def markdown(certificate: Certificate) -> str:
 def facts(c: Certificate) -> list[str]:
     versions = ", ".join(f"{name} {version}" for name, version in c.versions.items())
     settings = ", ".join(f"{name}={value}" for name, value in c.settings.items()) or "not reported"
+    saves = f"{c.saves} save{'s' * (c.saves != 1)}"
     return [
         f"- versions: {versions}",
         f"- settings in force: {settings}",
         (f"- writes: {_some(c.files)}; {c.operations / max(1, c.saves):.1f} disk operations per save"),
         f"- style: {c.style}; one acknowledgement covers {c.unit}",
-        f"- seed {c.seed}, {c.saves} saves, {c.date}, chaoskit {c.chaoskit}, {c.seconds:.0f} s",
+        f"- seed {c.seed}, {saves}, {c.date}, chaoskit {c.chaoskit}, {c.seconds:.0f} s",
     ]
 
 

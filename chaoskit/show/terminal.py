@@ -20,7 +20,8 @@ from chaoskit.search.progress import Progress as OnProgress, SoFar
 from chaoskit.search.result import Result, Tally
 from chaoskit.search.tiers import tiers
 from chaoskit.settings import Settings
-from chaoskit.show.findings import MOST, Entry, grouped, lines, of_witness, where
+from chaoskit.show.findings import MOST, Entry, Shown, grouped, lines, of_witness, where
+from chaoskit.show.wrapping import INDENT, command, wrapped
 
 STYLE = {
     Verdict.HOLDS: "bold green",
@@ -41,19 +42,34 @@ class Terminal:
             file=self._out, width=None if interactive else WIDTH, highlight=False, emoji=False
         )
 
-    def plain(self, text: str) -> None:
-        """Prints a line without markup or wrapping."""
+    def show(self, text: Text | str, hang: str = INDENT) -> None:
+        """Prints text without markup, wrapped at spaces to the width of the terminal."""
+        rest = Text(text) if isinstance(text, str) else text
+        for line in wrapped(rest.plain, self.console.width, hang):
+            words = line.lstrip()
+            start = rest.plain.index(words)
+            indent = line[: len(line) - len(words)]
+            self.console.print(Text.assemble(indent, rest[start : start + len(words)]), soft_wrap=True)
+            rest = rest[start + len(words) :]
+
+    def whole(self, text: str) -> None:
+        """Prints a line that must not be broken, such as a token."""
         self.console.print(text, soft_wrap=True, markup=False)
+
+    def command(self, text: str) -> None:
+        """Prints a command, in a form that can be pasted."""
+        for line in command(text, self.console.width):
+            self.console.print(Text(line, "bold"), soft_wrap=True)
 
     def header(self, settings: Settings) -> None:
         """Prints the seed and all options in force, before anything else."""
-        self.console.print(Text(f"chaoskit run {settings.command_line()}", "bold"), soft_wrap=True)
+        self.command(f"chaoskit run {settings.command_line()}")
 
     @contextmanager
     def progress(self, label: str) -> Iterator[OnProgress]:
         """A bar on a terminal, elsewhere a line every ten seconds: in every phase, whatever it waits for."""
         if not self.console.is_terminal:
-            with _heartbeat(lambda so_far: self.plain(f"{label}: {progress_line(so_far)}")) as on_progress:
+            with _heartbeat(lambda so_far: self.show(f"{label}: {progress_line(so_far)}")) as on_progress:
                 yield on_progress
             return
         columns = (
@@ -73,13 +89,13 @@ class Terminal:
         if verbose:
             self.console.print(_table(result))
         for line in (*_points(result), *_claims(result)):
-            self.console.print(line)
+            self.show(line)
         fuzz = result.settings.agents is not None
         self.findings((of_witness(w, with_operations=fuzz) for w in result.witnesses), verbose=verbose)
         for doubt in result.doubts:
-            self.console.print(Text(f"unknown: {doubt}", "yellow"), soft_wrap=True)
+            self.show(Text(f"unknown: {doubt}", "yellow"))
         for line in _summary(result):
-            self.console.print(line)
+            self.show(line)
 
     def findings(self, entries: Iterable[Entry], *, verbose: bool) -> None:
         """Prints broken promises first; at most MOST findings unless `verbose`."""
@@ -90,21 +106,28 @@ class Terminal:
             style = "yellow" if entry.label == "hazard" else "bold red"
             label = f" {entry.label}" if entry.label else ""
             self.console.print()
-            self.console.print(
-                Text.assemble((entry.signature, style), f" {where(each)}{label}"), soft_wrap=True
-            )
-            note = tiers()[entry.tier].note if entry.tier in tiers() else ""
-            for line in (*([f"  {note}"] if note else []), *lines(each)):
-                self.plain(line)
+            self.show(Text.assemble((entry.signature, style), f" {where(each)}{label}"))
+            note = _note(each)
+            message, *rest = lines(each)
+            for line in (*([f"  {note}"] if note else []), message):
+                self.show(line, hang="")  # the story is indented
+            for line in rest:
+                self.show(line)
         if len(every) > len(shown):
             more = len(every) - len(shown)
-            self.plain(f"\n... and {more} more findings: -v shows all, --json has them in full")
+            self.show(f"\n... and {more} more findings: -v shows all, --json has them in full")
 
     def reproduce(self, results: Sequence[Result]) -> None:
         """Prints the reproduce line last, unwrapped, identical on a terminal and in a file."""
         token = next((w.token for result in results for w in result.witnesses), None)
         if token:
-            self.plain(f"reproduce: chaoskit replay {token}")
+            self.whole(f"reproduce: chaoskit replay {token}")
+
+
+def _note(shown: Shown) -> str:
+    """What a finding means that only one tier has; elsewhere it would be wrong."""
+    (tier, *others) = shown.tiers
+    return tiers()[tier].note if not others and tier in tiers() else ""
 
 
 @contextmanager

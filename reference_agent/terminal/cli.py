@@ -7,7 +7,7 @@
     reference-agent say ID TEXT           one request, for scripts: prints the answer and nothing else
     reference-agent serve                 the HTTP API, on this machine only unless configured otherwise
 
-Exit codes: 0 done; 1 it failed (one line on stderr says why); 2 wrong use; 130 interrupted.
+Exit codes: 0 done; 1 it failed (one line on stderr says why); 2 usage error; 130 interrupted.
 
 Uses argparse, and imports nothing of the agent before the command is known, so `--help` takes milliseconds.
 The default command is `chat`: `reference-agent --resume ID` works as well.
@@ -24,6 +24,14 @@ from reference_agent.store.registry import DEFAULT, STORES, UnknownName, name_in
 
 HELP = ("-h", "--help")
 INTERRUPTED = 130  # the shell's exit code for a process ended by Ctrl-C
+EXAMPLES = """\
+examples:
+  reference-agent chat                    start a session
+  reference-agent chat --resume ID        resume it, also after a kill -9
+  reference-agent say ID TEXT --new       send one request, for scripts
+
+exit codes: 0 done, 1 failed (one line on stderr gives the reason),
+2 usage error, 130 interrupted"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,23 +62,29 @@ def _obey(options: argparse.Namespace) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="reference-agent",
-        description="A durable agent in a terminal: kill it whenever you like, and resume.",
+        description="A durable agent in the terminal. Kill it at any time, and resume.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     place, model = _place(), _model()
-    chat = commands.add_parser("chat", parents=[place, model], help="chat (the default)")
+    chat = commands.add_parser(
+        "chat", parents=[place, model], help="chat with the agent (the default command)"
+    )
     chat.add_argument("--resume", metavar="ID", help="resume a session")
-    commands.add_parser("sessions", parents=[place], help="list the sessions")
+    commands.add_parser("sessions", parents=[place], help="list all sessions")
     show = commands.add_parser("show", parents=[place], help="print a conversation")
     show.add_argument("id", metavar="ID")
-    say = commands.add_parser("say", parents=[place, model], help="send one request, for scripts")
+    say = commands.add_parser(
+        "say", parents=[place, model], help="send one request and print the answer, for scripts"
+    )
     say.add_argument("id", metavar="ID")
     say.add_argument("text", metavar="TEXT")
     say.add_argument("--new", action="store_true", help="create the session if it does not exist")
     say.add_argument(
         "--request",
         metavar="NAME",
-        help="name of the request: repeating it returns the recorded answer and runs nothing",
+        help="name of the request; a repeated name returns the recorded answer and runs nothing",
     )
     serve = commands.add_parser("serve", parents=[place, model], help="serve the HTTP API")
     serve.add_argument(
@@ -80,10 +94,14 @@ def _parser() -> argparse.ArgumentParser:
         help="address to listen on (127.0.0.1: this machine only; there is no authentication)",
     )
     serve.add_argument(
-        "--port", type=_port, default=8420, help="port to listen on; 0 picks a free one (8420)"
+        "--port", type=_port, default=8420, help="port to listen on; 0 picks a free one (default: 8420)"
     )
     serve.add_argument(
-        "--sweep", type=_seconds, default=1.0, metavar="SECONDS", help="time between checks of deadlines (1)"
+        "--sweep",
+        type=_seconds,
+        default=1.0,
+        metavar="SECONDS",
+        help="seconds between two checks of deadlines (default: 1)",
     )
     return parser
 
@@ -126,13 +144,13 @@ class _StoreNames:
 def _place() -> argparse.ArgumentParser:
     """Options for paths and stores, shared by every command."""
     parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--state", metavar="DIR", help="the state directory (.reference-agent)")
+    parser.add_argument("--state", metavar="DIR", help="the state directory (default: .reference-agent)")
     parser.add_argument(
         "--store",
         type=_store,
         choices=_StoreNames(),
         metavar="NAME",
-        help=f"where sessions are kept: %(choices)s ({DEFAULT})",
+        help=f"where sessions are kept: %(choices)s (default: {DEFAULT})",
     )
     parser.add_argument("--config", metavar="FILE", help="read settings from a JSON file")
     parser.add_argument("--log", metavar="FILE", help="append structured logs to a file")
@@ -145,17 +163,19 @@ def _model() -> argparse.ArgumentParser:
     parser.add_argument(
         "--url",
         help="an OpenAI-compatible service, such as http://localhost:8000/v1"
-        " (its key is read from the environment variable OPENAI_API_KEY, or the one"
-        " named in the settings)",
+        " (the key is read from the environment variable OPENAI_API_KEY, or from the"
+        " variable that the settings name)",
     )
     parser.add_argument("--model", metavar="NAME", help="the model to use there")
     parser.add_argument(
-        "--stream", action=argparse.BooleanOptionalAction, help="show the answer as it arrives (the default)"
+        "--stream",
+        action=argparse.BooleanOptionalAction,
+        help="show the answer while it arrives (the default)",
     )
     parser.add_argument(
         "--cadence",
         choices=("turn", "call", "periodic"),
-        help="when checkpoints are written (after each turn)",
+        help="when checkpoints are written (default: after each turn)",
     )
     return parser
 

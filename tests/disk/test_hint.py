@@ -99,7 +99,7 @@ def test_a_kill_loses_nothing_and_the_hint_says_so():
     disk = Disk(data=OLD)
     disk.truncate("data")
     killed = next(states(disk.trace(), disk.at, "ext4"))
-    assert "a kill alone leaves it" in str(explain(disk.trace(), killed))
+    assert "a kill leaves the same state" in str(explain(disk.trace(), killed))
 
 
 def test_a_loss_after_the_acknowledgement_is_explained_without_it():
