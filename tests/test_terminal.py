@@ -11,6 +11,7 @@ from chaoskit import registry
 from chaoskit.certify import certificate as certificates
 from chaoskit.cli import main
 from chaoskit.search import campaign
+from chaoskit.search.plan import ENOUGH_OF_A_RECOVERY, RECOVERIES
 from chaoskit.settings import Settings
 from chaoskit.show.certificates import show
 from chaoskit.show.terminal import Terminal
@@ -97,4 +98,5 @@ def test_progress_through_power_loss_states_has_a_total():
     told = []
     settings = Settings(scenario="store-jsonl", faults=("power",), runs=12)
     campaign.run_campaign(registry.resolve(settings), told.append)
-    assert {so_far.planned for so_far in told if so_far.phase == "crashing"} == {12}
+    planned = {so_far.planned for so_far in told if so_far.phase == "crashing"}
+    assert planned == {12 + RECOVERIES * ENOUGH_OF_A_RECOVERY}  # known from the start

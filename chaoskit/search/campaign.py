@@ -42,7 +42,7 @@ from chaoskit.search.result import (
     with_tokens,
 )
 from chaoskit.search.rig import Rig, open_rig
-from chaoskit.search.work import Job, WorkItem
+from chaoskit.search.work import Job, JudgeRecovery, WorkItem
 from chaoskit.settings import Settings
 
 T = TypeVar("T")
@@ -166,6 +166,8 @@ class Search:
         if ready.baseline:
             adding.add(ready.baseline, (self._campaigns, 0))
         job = Job(settings=ready.resolved.settings, workload=ready.workload, recording=ready.recording)
+        for plan in plans:
+            self._expect(_size_of(plan, ready))
         with closing(executor_for(job, ready.rig, ready.workspace)) as executor:
             for number, plan in enumerate(plans, 1):
                 share = self._budget.share()
@@ -233,8 +235,8 @@ class Search:
                 share.ran_out |= room < len(items)
                 items, planned = items[: max(0, room)], planned + len(items)
             if round_number > 1 and isinstance(items, Sequence) and items:
+                self._expect(len(items))
                 self.announce(f"crashing recoveries: {len(items)} more runs")
-            self._expect(len(items) if isinstance(items, Sequence) else _states_in(plan, ready.recording))
             last = round_number == plan.rounds
             under_way: deque[tuple[int, WorkItem]] = deque()
             wanted = (
@@ -258,8 +260,18 @@ class Search:
         self._planned = (self._planned or 0) + (more or 0) if known else None
 
 
+def _size_of(plan: Plan, ready: Ready) -> int | None:
+    """How many runs the first round of a plan has at most, if that is known."""
+    items = plan.items(
+        1, Seen(ready.firings, recoveries_only=plan.recoveries_only), ready.resolved.settings.shard
+    )
+    if isinstance(items, Sequence):
+        return sum(item.source.budget or 1 if isinstance(item, JudgeRecovery) else 1 for item in items)
+    return _states_in(plan, ready.recording)
+
+
 def _states_in(plan: Plan, recording: Recording | None) -> int | None:
-    """How many states a plan will judge, if that is known: those of a kill are quickly counted."""
+    """Those of a kill are quickly counted."""
     if plan.most is None and isinstance(plan, RebuiltStates) and recording is not None:
         enumerate_states = kind(plan.source.fault).states
         return sum(1 for _ in enumerate_states(recording, plan.source)) if enumerate_states else None
