@@ -23,7 +23,7 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("tests")
 # Seconds that a test with this marker may take on a loaded machine; others have the limit of pyproject.toml.
-TIME_LIMITS = {"stress": 900, "targets": 3600}
+TIME_LIMITS = {"stress": 900, "targets": 3600, "exhaustive": 3600}
 TARGETS = Path(__file__).with_name("toy_targets.py")
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from chaoskit import registry
-from tests.stress.helpers import assert_met_again, caught
+from tests.stress.helpers import assert_met_again, caught, sweep
 
 pytestmark = pytest.mark.stress
 
@@ -46,7 +46,7 @@ MUTANTS = {
 @pytest.mark.requirement("C1", "K2", "K3", "K4", "K6", "K7", "K8", "H4", "H5", "H6", "H8")
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_killed_before_and_after_every_point(chaos, name):
-    outcome = chaos.run(name)
+    outcome = chaos.run(name, **sweep(250))
     outcome.assert_holds()
     assert outcome.result.found.missed == 0
 
@@ -94,7 +94,7 @@ def test_each_mutant_is_caught_by_the_invariant_meant_for_it(chaos, name):
 @pytest.mark.requirement("C2")
 @pytest.mark.parametrize("name", [name for name in POWER_ONLY if name in MUTANTS])
 def test_what_only_a_loss_of_power_can_see(chaos, name):
-    chaos.run("payments", mutant=name, seed=1).assert_holds()
+    chaos.run("payments", mutant=name, seed=1, **sweep(170)).assert_holds()
     found = chaos.run("payments", mutant=name, faults=("power",), profile=POWER_ONLY[name], runs=400, seed=1)
     found.assert_violates(MUTANTS[name])
     hints = [line for witness in found.result.witnesses for line in str(witness.hint).splitlines()]

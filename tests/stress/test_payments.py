@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.stress.helpers import sweep
+
 pytestmark = pytest.mark.stress
 
 
@@ -17,7 +19,8 @@ def test_the_whole_sweep_holds(chaos):
 @pytest.mark.requirement("C1")
 @pytest.mark.parametrize(("mutant", "shard"), [(None, 0), (None, 2), ("forgets-pending", 1)])
 def test_cold_and_warm_starts_agree_at_every_point(chaos, mutant, shard):
-    warm = chaos.run("payments", mutant=mutant, shard=(shard, 4), seed=1).result
-    cold = chaos.run("payments", mutant=mutant, shard=(shard, 4), seed=1, cold=True).result
+    options = {"mutant": mutant, "shard": (shard, 4), "seed": 1, **sweep(170)}
+    warm = chaos.run("payments", **options).result
+    cold = chaos.run("payments", **options, cold=True).result
     assert warm.found.table == cold.found.table
     assert [w.finding for w in warm.witnesses] == [w.finding for w in cold.witnesses]

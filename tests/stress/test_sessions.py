@@ -3,7 +3,7 @@
 import pytest
 
 from chaoskit import registry
-from tests.stress.helpers import assert_met_again, caught
+from tests.stress.helpers import assert_met_again, caught, sweep
 
 pytestmark = pytest.mark.stress
 
@@ -28,7 +28,7 @@ needs = pytest.mark.requirement
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize(("name", "parts"), [("waiting", 8), ("interrupted", 2), ("http", 6)])
 def test_killed_before_and_after_every_point(chaos, name, parts, store):
-    outcome = chaos.run(name, store=store, shard=(0, parts))
+    outcome = chaos.run(name, store=store, shard=(0, parts), **sweep(900))
     outcome.assert_holds()
     assert outcome.result.found.missed == 0
 

@@ -10,7 +10,7 @@ from chaoskit import registry
 from chaoskit.model import Schedule
 from chaoskit.search.rig import open_rig
 from chaoskit.settings import Settings
-from tests.stress.helpers import assert_met_again
+from tests.stress.helpers import assert_met_again, sweep
 
 pytestmark = pytest.mark.stress
 
@@ -21,7 +21,7 @@ BROKEN = {mutant.name: mutant.breaks for mutant in registry.scenario("tree").mut
 @pytest.mark.requirement("S5", "S6")
 @pytest.mark.parametrize("store", STORES)
 def test_killed_before_and_after_every_point(chaos, store):
-    outcome = chaos.run("tree", store=store, seed=1, shard=(0, 4))
+    outcome = chaos.run("tree", store=store, seed=1, shard=(0, 4), **sweep(650))
     outcome.assert_holds()
     assert outcome.result.found.missed == 0
 

@@ -1,0 +1,20 @@
+"""Every recovery of every scenario crashed at every point: thousands of runs each, so not in every CI run."""
+
+import pytest
+
+from chaoskit import registry
+
+pytestmark = [pytest.mark.exhaustive, pytest.mark.requirement("C1", "C2")]
+CASES = [
+    (name, store)
+    for name, scenario in registry.scenarios().items()
+    if not name.startswith("store-")
+    for store in scenario.stores
+]
+
+
+@pytest.mark.parametrize(("name", "store"), CASES)
+def test_no_recovery_breaks_anything(chaos, name, store):
+    outcome = chaos.run(name, store=store)
+    outcome.assert_holds()
+    assert outcome.result.found.missed == 0
