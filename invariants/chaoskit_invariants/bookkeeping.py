@@ -105,6 +105,9 @@ def _errors(errors: list[tuple[int, int]], due: _Due) -> Iterator[Violation]:
 
 
 def _kept(before: dict[str, Any], now: dict[str, Any]) -> Iterator[Violation]:
+    earlier, count = before["versions"][1], now["versions"][1]
+    if count < earlier:
+        yield Violation("versions", f"there were {earlier} checkpoints, {count} are left")
     for table, kind in TABLES.items():
         rows, rest = _rows(before, table), _rows(now, table)
         for row in rows - rest:

@@ -120,7 +120,8 @@ class _Lives:
         self._runs = {ack.data["run"]: ack.life for ack in history.of(Ack, "accepted")}
         starts = (event for _, event in lines if event["kind"] == "run.started" and "boot_id" in event)
         self._boots = {e["boot_id"]: self._runs[e["run_id"]] for e in starts if e["run_id"] in self._runs}
-        self._found = {probe.life: probe.data["lines"] for probe in history.of(Probe, "found")}
+        found = {probe.life: probe.data["lines"] for probe in history.of(Probe, "found")}
+        self._found = {0: 0} | found if found else {}
 
     def of_run(self, start: dict[str, Any]) -> int | None:
         """The life of the run: the start of an interrupted run may have been logged by a later one."""
