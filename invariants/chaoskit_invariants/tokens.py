@@ -22,7 +22,7 @@ from chaoskit.model import Ack, History, Invariant, NothingToJudge, Probe, Viola
 
 Line = dict[str, Any]
 USED_UP = ("consumed", "revoked")  # reasons for a refusal that are lines of the log, too
-ENDS_OF_RUNS = ("run.completed", "run.failed", "run.cancelled", "run.interrupted")
+ENDS_OF_WAITS = ("run.resumed", "run.completed", "run.failed", "run.cancelled", "run.interrupted")
 
 
 def check(history: History) -> Iterator[Violation]:
@@ -80,11 +80,12 @@ def _in_time(events: list[Line]) -> Iterator[Violation]:
     limits: dict[str, list[float]] = {}  # of a token: its expiry, and the deadlines of its waits
     expiry: dict[str, float] = {}
     for event in events:
-        kind, time = event["kind"], _seconds(event.get("ts"))
+        kind = event["kind"]
         token = event.get("resume_token_id" if kind == "run.waiting" else "token_id")
-        limit = _seconds(event.get("deadline_at" if kind == "run.waiting" else "expires_at"))
         if token is None:
             continue
+        time = _seconds(event.get("ts"))
+        limit = _seconds(event.get("deadline_at" if kind == "run.waiting" else "expires_at"))
         if kind in ("token.minted", "run.waiting") and limit is not None:
             limits.setdefault(token, []).append(limit)
         if kind == "token.minted" and limit is not None:
@@ -122,9 +123,10 @@ def _kept(told: list[Ack], lines: list[Line]) -> Iterator[Violation]:
 def _resumed(events: list[Line]) -> Iterator[Violation]:
     runs = {e["token_id"]: e.get("run_id") for e in events if e["kind"] == "token.minted"}
     for number, event in enumerate(events):
-        run = runs.get(event.get("token_id", "")) if event["kind"] == "token.consumed" else None
-        later = {e["kind"] for e in events[number:] if e.get("run_id") == run}
-        if run is not None and not later & {"run.resumed", *ENDS_OF_RUNS}:
+        run = runs.get(event["token_id"]) if event["kind"] == "token.consumed" else None
+        if run is None:
+            continue
+        if not any(e.get("run_id") == run and e["kind"] in ENDS_OF_WAITS for e in events[number:]):
             yield Violation("stuck", f"{event['token_id']} was consumed, but {run} still waits")
 
 
