@@ -35,9 +35,9 @@ def recovered(messages=(), log=(), checkpoint=1):
     return Probe(1, 0, "recovered", data)
 
 
-def end(messages=(), log=(), answers=None, **more):
+def end(messages=(), log=(), answers=None, life=1, **more):
     data = {"messages": list(messages), "answers": answers or {}, "log": list(log), **more}
-    return Probe(1, 0, "end", data)
+    return Probe(life, 0, "end", data)
 
 
 def effect(name="mail", applied=True, life=0):

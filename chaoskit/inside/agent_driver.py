@@ -71,7 +71,7 @@ class AdapterWorld:
     def surface(self, call: str, args: dict[str, Any]) -> None:
         """The framework reported to the user that this call may or may not have happened.
 
-        Nothing weaker counts.
+        Nothing weaker counts, and only for a call that a crash interrupted: `args` are those of the call.
         """
         with self._one_at_a_time:
             self._life.ack("surfaced", call=call, args=args)
@@ -79,9 +79,15 @@ class AdapterWorld:
     def model(self, messages: Sequence[Message]) -> dict[str, Any]:
         """The scripted model: {"tool", "args", "id"} or {"answer"}, by the number of its earlier turns."""
         turn = 1 + sum(message["role"] == "assistant" for message in messages)
+        said = self._decision(turn)
         with self._one_at_a_time:
             self.recovered()
-            self._life.probe("asked", turn=turn, orphans=orphans(messages))
+            self._life.probe(
+                "asked", turn=turn, orphans=orphans(messages), call=said if "tool" in said else None
+            )
+        return said
+
+    def _decision(self, turn: int) -> dict[str, Any]:
         said = self._script[min(turn, len(self._script)) - 1]
         if "answer" in said:
             return {"answer": said["answer"]}
@@ -153,6 +159,7 @@ def race(life: Life, adapter: Any, world: AdapterWorld) -> None:
     """
     directory = str(life.directory)
     call(adapter.park, directory, world)
+    life.probe("parked")
     life.share()
     reading, writing = os.pipe()  # its end of file starts all processes
     there = mmap.mmap(-1, RESUMERS)  # shared: one byte each, set when the process may act or has ended

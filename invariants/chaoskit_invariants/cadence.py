@@ -1,9 +1,11 @@
 """cadence: checkpoints are written at least as often as configured.
 
 Verifies each life against the configured cadence (probe `cadence`): between two checkpoints (ack `turn`) no
-more turns are decided (ack `decided`) than it allows, one or `turns`; with a checkpoint after each call, no
-two calls end (ack `finished`, `surfaced`). Cannot see a cadence in seconds, an unnecessary checkpoint, or
-calls that only read: they are not acknowledged.
+more turns are decided (ack `decided`) than it allows, one or `turns`, and the last one is written before
+the answer is acknowledged (ack `answer`) or the work ends (probe `end`); with a checkpoint after each call,
+no two calls end (ack `finished`, `surfaced`). Cannot see a cadence in seconds, an unnecessary checkpoint,
+calls that only read: they are not acknowledged. Nor a checkpoint that an interrupted turn lacks: it may
+have been written and not acknowledged.
 
 Smallest history that breaks it: cadence per turn, ack decided turn 1, ack decided turn 2.
 """
@@ -12,33 +14,62 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from chaoskit.model import Ack, Born, History, Invariant, NothingToJudge, Probe, Violation
+from chaoskit.model import Ack, Born, Event, History, Invariant, NothingToJudge, Probe, Violation
 
 ENDS_OF_CALLS = ("finished", "surfaced")
 
 
 def check(history: History) -> Iterator[Violation]:
-    turns_allowed: int | None = None
-    each_call = False
-    turns = calls = judged = 0
+    life = _Life()
     for event in history.events:
-        if isinstance(event, Probe) and event.name == "cadence":
-            each_call = event.data["kind"] == "call"
-            turns_allowed = event.data["turns"] if event.data["kind"] == "periodic" else 1
-        elif isinstance(event, Born) or (isinstance(event, Ack) and event.name == "turn"):
-            turns = calls = 0
-        elif isinstance(event, Ack) and event.name == "decided" and turns_allowed is not None:
-            turns, judged = turns + 1, judged + 1
-            if turns > turns_allowed:
-                yield Violation(
-                    "turns", f"{turns} turns without a checkpoint, at most {turns_allowed} allowed"
-                )
-        elif isinstance(event, Ack) and event.name in ENDS_OF_CALLS and each_call:
-            calls, judged = calls + 1, judged + 1
-            if calls > 1:
-                yield Violation("calls", f"{calls} calls without a checkpoint, at most 1 allowed")
-    if not judged:
+        yield from life.note(event)
+    if not life.judged:
         raise NothingToJudge
+
+
+class _Life:
+    """What happened since the last checkpoint of this life."""
+
+    def __init__(self) -> None:
+        self.judged = 0
+        self._turns_allowed: int | None = None
+        self._each_call = False
+        self._turns = self._calls = 0
+
+    def note(self, event: Event) -> Iterator[Violation]:
+        if isinstance(event, Born):
+            self._turns = self._calls = 0
+        elif isinstance(event, Probe) and event.name == "cadence":
+            self._each_call = event.data["kind"] == "call"
+            self._turns_allowed = event.data["turns"] if event.data["kind"] == "periodic" else 1
+        elif isinstance(event, Probe) and event.name == "end":
+            yield from self._end()
+        elif isinstance(event, Ack):
+            yield from self._ack(event.name)
+
+    def _ack(self, name: str) -> Iterator[Violation]:
+        if name == "turn":
+            self._turns = self._calls = 0
+        elif name == "answer":
+            yield from self._end()
+        elif name == "decided" and self._turns_allowed is not None:
+            self._turns, self.judged = self._turns + 1, self.judged + 1
+            if self._turns > self._turns_allowed:
+                yield self._late()
+        elif name in ENDS_OF_CALLS and self._each_call:
+            self._calls, self.judged = self._calls + 1, self.judged + 1
+            if self._calls > 1:
+                yield Violation("calls", f"{self._calls} calls without a checkpoint, at most 1 allowed")
+
+    def _end(self) -> Iterator[Violation]:
+        """The last turn is complete: its checkpoint is due."""
+        if self._turns_allowed is not None and self._turns >= self._turns_allowed:
+            yield self._late()
+        self._turns = self._calls = 0  # reported once
+
+    def _late(self) -> Violation:
+        allowed = self._turns_allowed
+        return Violation("turns", f"{self._turns} turns without a checkpoint, one is due after {allowed}")
 
 
 INVARIANT = Invariant(

@@ -2,9 +2,11 @@
 
 Verifies every acknowledged send (ack `sent`) at each later probe: it is in the message log; if it is marked
 as delivered, the receiver's history has it; if it is set aside, the receiver is stopped or the message is
-poison; at the `end` one of these holds. No history has a message twice. A settled question has its reply in
-the log, and at the `end` also in the asker's history. The reply reported to a client is what the receiver
-said, whenever the client asks (ack `replied`). Cannot see messages that were never acknowledged.
+poison, and its history does not have it; at the `end` one of these holds, and it does not change once it is
+settled. No history has a message twice, nor one that is not in the log, and none loses a turn between two
+probes. A settled question has its reply in the log, and at the `end` also in the asker's history. The reply
+reported to a client is what the receiver said, whenever the client asks (ack `replied`). Cannot see
+messages that were never acknowledged.
 
 Smallest history that breaks it: ack sent m, recovered without m.
 """
@@ -20,29 +22,46 @@ from chaoskit.model import Ack, History, Invariant, Json, NothingToJudge, Probe,
 def check(history: History) -> Iterator[Violation]:
     told: dict[str, Json] = {}
     said: dict[str, str] = {}
+    before: Json = {"agents": {}, "messages": {}}
     looks = 0
     for event in history.events:
         if isinstance(event, Ack) and event.name == "sent":
             told[event.data["id"]] = event.data
         elif isinstance(event, Ack) and event.name == "replied":
-            before = said.setdefault(event.data["id"], event.data["said"])
-            if before != event.data["said"]:
+            first = said.setdefault(event.data["id"], event.data["said"])
+            if first != event.data["said"]:
                 yield Violation("changed", f"the reply to {event.data['id']} changed")
         elif isinstance(event, Probe) and "parents" in event.data:
             looks += len(told)
-            yield from _histories(event.data["agents"])
+            yield from _histories(event.data)
+            yield from _lasting(before, event.data)
             for data in told.values():
                 yield from _message(data, event.data, is_end=event.name == "end")
             yield from _replies(said, told, event.data["agents"])
+            before = event.data
     if not looks and not said:
         raise NothingToJudge
 
 
-def _histories(agents: Json) -> Iterator[Violation]:
-    for agent, found in agents.items():
-        for message, times in Counter(id_ for id_, _ in found["turns"]).items():
+def _histories(found: Json) -> Iterator[Violation]:
+    for agent, record in found["agents"].items():
+        for message, times in Counter(id_ for id_, _ in record["turns"]).items():
             if times > 1:
                 yield Violation("doubled", f"{agent} has handled {message} {times} times")
+            if message not in found["messages"]:
+                yield Violation("unlogged", f"{agent} has handled {message}, which is not in the log")
+
+
+def _lasting(before: Json, now: Json) -> Iterator[Violation]:
+    """What one probe shows is still so at the next."""
+    for agent, record in before["agents"].items():
+        turns = now["agents"].get(agent, record)["turns"]
+        if turns[: len(record["turns"])] != record["turns"]:
+            yield Violation("rewritten", f"the history of {agent} lost or changed a turn")
+    for message, known in before["messages"].items():
+        outcome = now["messages"].get(message, known)["outcome"]
+        if known["outcome"] is not None and outcome != known["outcome"]:
+            yield Violation("resettled", f"{message} was {known['outcome']}, and is now {outcome}")
 
 
 def _message(sent: Json, found: Json, *, is_end: bool) -> Iterator[Violation]:
@@ -57,6 +76,8 @@ def _message(sent: Json, found: Json, *, is_end: bool) -> Iterator[Violation]:
     elif outcome == "delivered":
         if not _has(found, receiver, message):
             yield Violation("lost", f"{message} is marked as delivered, but {receiver} never handled it")
+    elif _has(found, receiver, message):
+        yield Violation("contradicted", f"{message} was set aside ({outcome}), but {receiver} handled it")
     elif not sent["poison"] and _state(found, receiver) != "STOPPED":
         yield Violation("given up", f"{message} was set aside ({outcome}) without a reason")
     if outcome is not None and sent["asks"]:

@@ -16,7 +16,7 @@ from chaoskit.model import History, Invariant, NothingToJudge, Probe, Violation
 
 def check(history: History) -> Iterator[Violation]:
     looks = [probe for probe in history.of(Probe) if "damage" in probe.data]
-    if not any(probe.data["agents"] for probe in looks):
+    if not any(probe.data["agents"] or probe.data["damage"] for probe in looks):
         raise NothingToJudge
     for probe in looks:
         for what in probe.data["damage"]:

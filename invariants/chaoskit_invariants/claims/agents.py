@@ -13,18 +13,33 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from chaoskit.model import Ack, Claim, Crashed, Effect, Ended, History, NothingToJudge, Probe, Violation, last
+import msgspec
+
+from chaoskit.model import (
+    Ack,
+    Claim,
+    Crashed,
+    Effect,
+    Ended,
+    Event,
+    History,
+    NothingToJudge,
+    Probe,
+    Struck,
+    Violation,
+    last,
+)
 
 
 def resumes(history: History) -> Iterator[Violation]:
     """Resumes and finishes after any crash. Broken by: crashed, born, ended(failed).
 
     The violation has a different kind if no work had begun before the crash: that breaks no promise about
-    work in progress.
+    work in progress. A life whose disk fails may stop, or wait for room; the one that follows must finish.
     """
-    _needs(any(history.of(Crashed)))
+    _needs(_disturbed(history))
     end = list(history.of(Ended))[-1]
-    if end.how == "died":
+    if end.how in ("died", "crashed") or end.life in _struck(history):
         raise NothingToJudge
     if end.how != "completed":
         begun = any(history.of(Probe, "asked")) or any(history.of(Effect))
@@ -40,14 +55,17 @@ def _reason(detail: str) -> str:
 
 
 def effects_kept(history: History) -> Iterator[Violation]:
-    """No effect is lost, except those reported to the user. Broken by: crashed, end without one."""
-    end = last(history.of(Probe, "end"))
-    _needs(end is not None)
-    told = _told(history)
-    for effect in _meant(history) - _done(history):
-        if _facts_of(effect) in told:
-            continue
-        yield Violation("lost", f"{effect} was never done, although the agent finished")
+    """No effect is lost, except those reported to the user. Broken by: crashed, end without one.
+
+    Each report excuses one effect, and only if there was a reason to ask: see `surfaced`.
+    """
+    _needs(last(history.of(Probe, "end")) is not None)
+    excuses = Counter(each.facts for each in _questions(history) if not each.needless)
+    for effect, times in (_meant(history) - _done(history)).items():
+        excused = min(times, excuses[_facts_of(effect)])
+        excuses[_facts_of(effect)] -= excused
+        if times > excused:
+            yield Violation("lost", f"{effect} was never done, although the agent finished")
 
 
 def effects_once(history: History) -> Iterator[Violation]:
@@ -63,31 +81,125 @@ def surfaced(history: History) -> Iterator[Violation]:
     """An unknown outcome is reported, not guessed: it may be queried by its key, or left to the user.
 
     The outcome is unknown for the last effect before a crash, if the model had not seen its result yet. If
-    the effect is neither repeated nor reported, its result was stored, and nothing was unknown.
+    the effect is neither repeated nor reported, its result was stored, and nothing was unknown. A report is
+    needless if the model had not asked for the call, nothing had interrupted it, or the model had been
+    asked to continue with its result. Cannot see that a result was stored before the model was asked.
 
-    Broken by: effect, crashed, the same effect done again.
+    Broken by: effect, crashed, the same effect done again. Or: asked, asked, crashed, the first call
+    surfaced.
     """
-    judged = bool(_told(history))
+    questions = list(_questions(history))
+    judged = bool(questions)
+    guessed: set[str] = set()
     for effect in _interrupted(history):
         name = _name(effect)
         later = [e for e in history.of(Effect) if e.life > effect.life and _name(e) == name]
         judged = judged or bool(later)
         if any(again.applied for again in later):
+            guessed.add(_facts(effect.args))
             yield Violation("guessed", f"{name} was done, then blindly repeated after a crash")
     _needs(judged)
+    for question in questions:
+        if question.needless:
+            yield Violation("needless", f"{question.call} was reported as unknown, but {question.needless}")
+        if question.repeated and question.facts not in guessed:
+            yield Violation("guessed", f"{question.call} was reported as unknown, then done all the same")
 
 
 def _interrupted(history: History) -> Iterator[Effect]:
-    """Effects that were the last event of a life before it crashed."""
+    """Effects that were the last event of a life before it crashed, or stopped with an error."""
     latest: Effect | None = None
     for event in history.events:
         if isinstance(event, Effect):
             latest = event if event.applied else None
         elif isinstance(event, Probe) and event.name == "asked":
             latest = None
-        elif isinstance(event, Crashed) and latest is not None:
+        elif latest is not None and _is_a_death(event):
             yield latest
             latest = None
+
+
+def _is_a_death(event: Event) -> bool:
+    return isinstance(event, Crashed) or (isinstance(event, Ended) and event.how == "failed")
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A call that was reported to the user as unknown, the first time."""
+
+    call: str
+    facts: str  # its arguments: a report does not name the service
+    needless: str | None  # why; None if there was a reason to ask
+    repeated: bool  # whether it was done after that
+
+
+def _questions(history: History) -> Iterator[Question]:
+    """Every call reported as unknown. A framework may repeat its report."""
+    calls = _Calls(history)
+    meant = Counter[str]()
+    for effect, times in _meant(history).items():
+        meant[_facts_of(effect)] += times
+    seen: dict[tuple[str, str], str] = {}
+    for place, event in enumerate(history.events):
+        calls.note(event)
+        if not (isinstance(event, Ack) and event.name == "surfaced"):
+            continue
+        facts = _facts(event.data["args"])
+        if (event.data["call"], facts) in seen:
+            continue
+        seen[event.data["call"], facts] = facts
+        rest = (e for e in history.events[place:] if isinstance(e, Effect) and e.applied)
+        later = sum(_facts(effect.args) == facts for effect in rest)
+        others = max(0, meant[facts] - list(seen.values()).count(facts))  # with the same arguments
+        yield Question(event.data["call"], facts, calls.why_needless(facts, event.life), later > others)
+
+
+class _Calls:
+    """Which calls the model has asked for, and which of them have an unknown outcome."""
+
+    def __init__(self, history: History) -> None:
+        self._struck = _struck(history)
+        # Without the calls that the model asked for, only crashes are known.
+        self._told = any(probe.data.get("call") for probe in history.of(Probe, "asked"))
+        self._disturbed = False
+        self._given: dict[str, Probe] = {}  # calls by their arguments: the request they are the answer to
+        self._latest: str | None = None
+        self._used: set[str] = set()  # calls whose result the model has seen
+        self._unknown: set[str] = set()
+
+    def note(self, event: Event) -> None:
+        if isinstance(event, Probe) and event.name == "asked":
+            self._ask(event)
+        elif isinstance(event, Crashed):
+            self._disturbed = True
+            if event.fault.tier.startswith("power"):  # what had been stored may be gone
+                self._unknown |= set(self._given)
+                self._used.clear()
+            elif self._latest is not None:
+                self._unknown.add(self._latest)
+
+    def _ask(self, probe: Probe) -> None:
+        call, turn, orphans = probe.data.get("call"), probe.data["turn"], probe.data["orphans"]
+        for facts, given in self._given.items():
+            if given.data["turn"] < turn and given.data["call"]["id"] not in orphans:
+                self._used.add(facts)
+        self._latest = _facts(call["args"]) if call else None
+        if self._latest is not None:
+            self._given[self._latest] = probe
+            self._used.discard(self._latest)
+            self._unknown.discard(self._latest)
+
+    def why_needless(self, facts: str, life: int) -> str | None:
+        if not (self._disturbed or any(struck <= life for struck in self._struck)):
+            return "nothing had been interrupted"
+        if not self._told:
+            return None
+        if facts not in self._given:
+            return "the model had not asked for it"
+        if {life, self._given[facts].life} & self._struck:
+            return None  # an error of the disk may leave any of its calls without a result
+        if facts in self._used:
+            return "the model had been asked to continue with its result"
+        return None if facts in self._unknown else "nothing had interrupted it"
 
 
 def same_answer(history: History) -> Iterator[Violation]:
@@ -104,24 +216,26 @@ def model_once(history: History) -> Iterator[Violation]:
 
     Broken by: asked for turn 1, effect of turn 1, crashed, asked for turn 1.
     """
-    asked = list(history.of(Probe, "asked"))
-    _needs(bool(asked) and any(history.of(Crashed)))
-    turn, acted = 0, dict[int, int]()  # the life in which a turn was first acted upon
+    _needs(any(history.of(Probe, "asked")) and _disturbed(history))
+    latest, acted = 0, set[int]()
+    turns: dict[str, int] = {}  # of each call: a life may first finish what an earlier one began
     for event in history.events:
         if isinstance(event, Effect):
-            acted.setdefault(turn, event.life)
+            acted.add(turns.get(_facts(event.args), latest))
         elif isinstance(event, Probe) and event.name == "asked":
-            turn = event.data["turn"]
-            if acted.get(turn, event.life) < event.life:
+            latest = event.data["turn"]
+            if event.data.get("call"):
+                turns[_facts(event.data["call"]["args"])] = latest
+            if latest in acted:
                 yield Violation(
-                    "repeated", f"the model was asked again for turn {turn}, which had been acted upon"
+                    "repeated", f"the model was asked again for turn {latest}, which had been acted upon"
                 )
 
 
 def no_orphan(history: History) -> Iterator[Violation]:
     """No tool call without a result is sent to the model. Broken by: asked with orphans."""
     asked = list(history.of(Probe, "asked"))
-    _needs(any(probe.life > 0 for probe in asked))
+    _needs(any(probe.life > 0 or probe.data["orphans"] for probe in asked))
     for probe in asked:
         if probe.data["orphans"]:
             calls = ", ".join(probe.data["orphans"])
@@ -140,7 +254,10 @@ def valid(history: History) -> Iterator[Violation]:
 
 
 def consume_once(history: History) -> Iterator[Violation]:
-    """An approval is used once, however many processes resume. Broken by: raced, the gated effect twice."""
+    """An approval is used once, however many processes resume. Broken by: raced, the gated effect twice.
+
+    The effect waits for the approval: it does not happen before the task is parked.
+    """
     raced = list(history.of(Probe, "raced"))
     _needs(bool(raced))
     gated = _done(history)
@@ -152,6 +269,10 @@ def consume_once(history: History) -> Iterator[Violation]:
             yield Violation(
                 kind, f"{resumers} processes resumed at once, and the effect happened {times} times"
             )
+    parked = next((n for n, e in enumerate(history.events) if isinstance(e, Probe) and e.name == "parked"), 0)
+    for event in history.events[:parked]:
+        if isinstance(event, Effect) and event.applied:
+            yield Violation("unapproved", f"{_name(event)} was done before anybody had approved it")
 
 
 def fork(history: History) -> Iterator[Violation]:
@@ -170,6 +291,15 @@ def _needs(something: bool) -> None:
         raise NothingToJudge
 
 
+def _disturbed(history: History) -> bool:
+    return any(history.of(Crashed)) or any(history.of(Struck))
+
+
+def _struck(history: History) -> set[int]:
+    """Lives that survived a fault; it is recorded when the life ends."""
+    return {strike.life for strike in history.of(Struck)}
+
+
 def _meant(history: History) -> Counter[str]:
     probe = next(history.of(Probe, "meant"), None)
     return Counter(_known_as(*effect) for effect in probe.data["effects"]) if probe else Counter()
@@ -177,11 +307,6 @@ def _meant(history: History) -> Counter[str]:
 
 def _done(history: History) -> Counter[str]:
     return Counter(_name(effect) for effect in history.of(Effect) if effect.applied)
-
-
-def _told(history: History) -> set[str]:
-    """The calls reported to the user as unknown, by their arguments: a call does not name its service."""
-    return {_facts(ack.data["args"]) for ack in history.of(Ack, "surfaced")}
 
 
 def _name(effect: Effect) -> str:

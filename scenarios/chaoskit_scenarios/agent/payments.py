@@ -56,7 +56,15 @@ TARGET = Target(
     preload=("aiosqlite", "encodings.idna", "tenacity", *readers.modules()),
 )
 STORES = readers.readable_stores()
-ALWAYS = ("recovers", "exactly-once", "single-interruption", "prefix-log", "model-calls", "bookkeeping")
+ALWAYS = (
+    "recovers",
+    "exactly-once",
+    "single-interruption",
+    "prefix-log",
+    "model-calls",
+    "bookkeeping",
+    "client-consistency",
+)
 LIKE_THE_UNDISTURBED = (*ALWAYS, "rollback", "crash-equivalence")
 
 SCENARIO = Scenario(

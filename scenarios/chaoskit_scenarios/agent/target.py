@@ -61,7 +61,8 @@ async def _main(life: Life) -> None:
     database = life.directory / "sessions.db"
     if "old" in life.workload and not database.exists():
         put_old_database(database, life.workload["old"])
-    life.probe("meant", effects=meant(life.workload))
+    life.probe("found", **found_in(life.directory))
+    report_meant(life)
     agent = await open_agent(life)
     if life.number:
         life.probe("recovered", **observe(life))
@@ -154,6 +155,14 @@ ACTS = {
 }
 
 
+# Services that tell what became of an interrupted call: one honours keys, the other can be asked.
+SETTLED_BY = ("payments", "mail")
+
+
+def report_meant(life: Life) -> None:
+    life.probe("meant", effects=meant(life.workload), verifiable=SETTLED_BY)
+
+
 def meant(work: Any) -> list[list[Any]]:
     """Every effect that the requests ask for: the undisturbed run is not always right."""
     effects: list[list[Any]] = []
@@ -199,7 +208,10 @@ class WatchedProvider:
             if asked <= len(failures):
                 status = failures[asked - 1]
                 raise ModelError(f"HTTP {status}", retryable=can_pass(status), status=status)
-        return await self._model.complete(conversation, system=system, tools=tools)
+        answer = await self._model.complete(conversation, system=system, tools=tools)
+        tokens = answer.usage.input_tokens + answer.usage.output_tokens
+        self._life.probe("answered", turn=turn, tokens=tokens)
+        return answer
 
     def stream(
         self, conversation: Sequence[Message], *, system: str, tools: Sequence[ToolSpec]
@@ -310,6 +322,16 @@ def kept(life: Life) -> dict[str, Any]:
     if "plan" not in life.workload:
         return {}
     return {"kept": read_checkpoint(life.directory, life.store or DEFAULT, SESSION)}
+
+
+def found_in(directory: Path) -> dict[str, Any]:
+    """The snapshot and the length of the log, before anything has touched either."""
+    snapshot = directory / f"{SESSION}.json"
+    log = directory / f"{SESSION}.messages.jsonl"
+    return {
+        "snapshot": snapshot.read_text(errors="replace") if snapshot.exists() else None,
+        "lines": log.read_bytes().count(b"\n") if log.exists() else 0,
+    }
 
 
 def observe(life: Life) -> dict[str, Any]:

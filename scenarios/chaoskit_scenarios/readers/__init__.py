@@ -31,7 +31,8 @@ READERS = Registry(
 class Reader(msgspec.Struct, frozen=True, kw_only=True):
     """`store` is as the user gave it, a name or a URL; `lines` are those of the session's log."""
 
-    # (directory, store, lines) -> messages, answers, checkpoint, versions, usage, errors
+    # (directory, store, lines) -> messages, answers, checkpoint, versions, usage, errors; and, for a closer
+    # look, checkpoints (all versions), beyond (messages after the checkpoint), calls (id -> status)
     session: Callable[[Path, str, Sequence[str]], dict[str, Any]]
     # The same -> plan and spent tokens of the last checkpoint
     checkpoint: Callable[[Path, str, Sequence[str]], dict[str, Any]]

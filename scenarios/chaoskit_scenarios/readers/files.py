@@ -26,16 +26,22 @@ def read_session(_directory: Path, _store: str, lines: Sequence[str]) -> dict[st
     checkpoints = of.get("checkpoint.written", [])
     answers = {each["request_id"]: None for each in of.get("request.accepted", [])}
     answers |= {each["request_id"]: each["answer"] for each in of.get("request.answered", [])}
+    calls = {each["call_id"]: "issued" for each in of.get("call.issued", [])}
+    ended = (*of.get("call.finished", []), *of.get("call.read", []))
+    checkpoint = max((number(each["last_message_id"]) for each in checkpoints), default=None)
     return {
         "messages": [row for _id, row in messages],
         "answers": answers,
-        "checkpoint": max((number(each["last_message_id"]) for each in checkpoints), default=None),
+        "checkpoint": checkpoint,
         "versions": [max((c["version"] for c in checkpoints), default=None), len(checkpoints)],
         "usage": [
             [each["turn"], each["input_tokens"] + each["output_tokens"]]
             for each in of.get("decision.recorded", [])
         ],
         "errors": [[each["turn"], each["attempt"]] for each in of.get("error.recorded", [])],
+        "checkpoints": [each["version"] for each in checkpoints],
+        "beyond": 0 if checkpoint is None else sum(id_ > checkpoint for id_, _ in messages),
+        "calls": calls | {each["call_id"]: each["status"] for each in ended},
     }
 
 

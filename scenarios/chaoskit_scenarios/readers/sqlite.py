@@ -55,6 +55,9 @@ def _session(db: sqlite3.Connection) -> dict[str, Any]:
     found = db.execute("SELECT MAX(last_msg_id), MAX(version), COUNT(*) FROM checkpoints").fetchone()
     usage = db.execute("SELECT turn, input_tokens + output_tokens FROM token_usage").fetchall()
     errors = db.execute("SELECT turn, attempt FROM errors ORDER BY id").fetchall()
+    versions = db.execute("SELECT version FROM checkpoints ORDER BY id").fetchall()
+    (beyond,) = db.execute("SELECT COUNT(*) FROM messages WHERE id > ?", (found[0] or 0,)).fetchone()
+    calls = db.execute("SELECT call_id, status FROM tool_calls").fetchall()
     return {
         "messages": messages,
         "answers": dict(answers),
@@ -62,6 +65,9 @@ def _session(db: sqlite3.Connection) -> dict[str, Any]:
         "versions": list(found[1:]),
         "usage": usage,
         "errors": errors,
+        "checkpoints": [version for (version,) in versions],
+        "beyond": 0 if found[0] is None else beyond,
+        "calls": dict(calls),
     }
 
 

@@ -18,7 +18,7 @@ import uvicorn
 
 from chaoskit.inside import Life
 from chaoskit_scenarios import inloop
-from chaoskit_scenarios.agent.target import SESSION, meant
+from chaoskit_scenarios.agent.target import SESSION, report_meant
 from chaoskit_scenarios.sessions.target import Services, log_of
 from reference_agent.service.http_api import application
 
@@ -34,7 +34,7 @@ def main(life: Life) -> None:
 
 async def _main(life: Life) -> None:
     services = Services(life)
-    life.probe("meant", effects=meant(life.workload))
+    report_meant(life)
     await services.start()
     app = application(services.coordinator, services.new_id, provider="scripted", model="scripted-1")
     async with (
@@ -114,7 +114,10 @@ class Client:
             async for line in response.aiter_lines():
                 if line.startswith("id:"):
                     last = int(line[3:])
-                    self._life.call("client", "remember", key="last-event", id=last)
+                elif line.startswith("data:"):  # after the id
+                    about = json.loads(line[5:])
+                    seen = {"kind": about["kind"], "status": about.get("status"), "run": about.get("run_id")}
+                    self._life.call("client", "remember", key="last-event", id=last, **seen)
                     most -= 1
                     if last >= newest or not most:
                         return

@@ -95,7 +95,6 @@ SCENARIOS = {
             "chaoskit_scenarios.sessions.http_target:main",
             http,
             "tokens",
-            "client-consistency",
             preload=FOR_HTTP,
         ),
     )

@@ -22,9 +22,10 @@ from chaoskit_scenarios.agent.target import (
     SESSION,
     WatchedProvider,
     chosen,
+    found_in,
     location,
-    meant,
     observe,
+    report_meant,
     toolbox,
 )
 from reference_agent.ids import ids_from
@@ -41,6 +42,7 @@ from reference_agent.turn.tools import Tool
 APPROVE = Tool(
     name="approve", mutating=True, waits_for="approval", deadline=600.0, key=lambda _args, call_id: call_id
 )
+NEVER_STORED = "secret_"  # begins the secret of every token
 TOO_LATE = 700.0  # seconds: longer than the wait's deadline
 
 
@@ -109,7 +111,7 @@ class Services:
         await self.report_status()
         await self.coordinator.close()
         self.life.probe(
-            "end", questions=[], never="secret_", files=files_of(self.life.directory), **observe(self.life)
+            "end", questions=[], never=NEVER_STORED, files=files_of(self.life.directory), **observe(self.life)
         )
 
 
@@ -119,7 +121,7 @@ def waiting(life: Life) -> None:
 
 async def _waiting(life: Life) -> None:
     services = Services(life)
-    life.probe("meant", effects=meant(life.workload))
+    report_meant(life)
     await services.start()
     client = Client(services)
     for number, request in enumerate(life.workload["requests"]):
@@ -136,7 +138,7 @@ def interrupted(life: Life) -> None:
 async def _interrupted(life: Life) -> None:
     """Boot, boot again, sweep: each interruption is recorded once. Then resume everything."""
     services = Services(life)
-    life.probe("meant", effects=meant(life.workload))
+    report_meant(life)
     services.coordinator.boot()
     await services.start()
     await services.coordinator.sweep()
@@ -215,24 +217,15 @@ def given(outcome: Outcome) -> str:
     return outcome.token
 
 
-def found_in(directory: Path) -> dict[str, Any]:
-    """The snapshot and the length of the log, before anything has touched either."""
-    snapshot = directory / f"{SESSION}.json"
-    log = directory / f"{SESSION}.messages.jsonl"
-    return {
-        "snapshot": snapshot.read_text(errors="replace") if snapshot.exists() else None,
-        "lines": log.read_bytes().count(b"\n") if log.exists() else 0,
-    }
-
-
 def log_of(directory: Path) -> list[str]:
     return (directory / f"{SESSION}.messages.jsonl").read_text().splitlines(keepends=True)
 
 
 def files_of(directory: Path) -> list[str]:
-    """Everything stored, as text, to be searched for what must not be there."""
+    """What is stored as text, and any other file that contains what must not be there."""
+    found = ((path, path.read_bytes()) for path in sorted(directory.iterdir()) if path.is_file())
     return [
-        path.read_text(errors="replace")
-        for path in sorted(directory.iterdir())
-        if path.suffix in (".json", ".jsonl")
+        content.decode(errors="replace")
+        for path, content in found
+        if path.suffix in (".json", ".jsonl") or NEVER_STORED.encode() in content
     ]
