@@ -423,3 +423,8 @@ class Repro(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     signature: str  # of the finding; empty if there was none
     store: str | None = None  # None: the scenario's default; older tokens have no store
     agents: int | None = None  # in the workload; None: the scenario's default
+    deadline: float | None = None  # seconds until a life counts as hung; None: the target's own
+    cold: bool = False  # each life was a fresh interpreter
+    watched: bool = False  # the disk was watched although no fault strikes a disk operation
+    adapter: str = ""  # of a target: a digest of the adapter's file, and the versions of its requirements
+    versions: dict[str, str] = {}

@@ -9,6 +9,7 @@ import string
 import subprocess
 import sys
 import threading
+import time
 from functools import partial
 from pathlib import Path
 
@@ -73,6 +74,12 @@ def hanging_when_resumed(life: Life) -> None:
     persist(life, "append", "1")
     while life.number:
         signal.pause()
+
+
+def slow_when_resumed(life: Life) -> None:
+    persist(life, "append", "1")
+    if life.number:
+        time.sleep(1.5)
 
 
 def failing_when_resumed(life: Life) -> None:
@@ -200,6 +207,7 @@ CROWD, BRITTLE_CROWD, LAME_CROWD, FICKLE_CROWD = (
 ASYNCHRONOUS = _scenario("asynchronous")
 SPENDING = _scenario("spending", Service(name="bank"))
 CHATTY = _scenario("chatty")
+SLOW = _scenario("slow_when_resumed")
 HANGING = _scenario("hanging_when_resumed")
 FAILING = _scenario("failing_when_resumed")
 CHOOSING = _scenario("failing_when_resumed_from_paper", stores=("stone", "paper"))
