@@ -32,7 +32,7 @@ from chaoskit.recording import Recording, labels
 from chaoskit.run import environment
 from chaoskit.search.baseline import ViolatedUndisturbed
 from chaoskit.search.budget import Budget
-from chaoskit.search.campaign import Search, prepared, unprepared
+from chaoskit.search.campaign import Ready, Search, prepared, unprepared
 from chaoskit.search.outcome import Outcome
 from chaoskit.search.plan import Plan, Watch
 from chaoskit.search.progress import Progress, SoFar, silent
@@ -130,6 +130,7 @@ class _Examination:
             _check_that_it_is_as_read(self._adapter, recording.events)
             _check_that_it_works(recording.events, baseline)
             _check_that_it_was_seen(recording)
+            _check_that_it_is_there(ready, recording)
             assign = tier_of(recording.events)
             if self._recording is None:
                 self._recording = recording
@@ -270,3 +271,17 @@ def _check_that_it_was_seen(recording: Recording) -> None:
             f"{acknowledged} changes were acknowledged, and no operation on the directory was seen: {hint}."
             " Keep everything below the directory that open() or start() gets"
         )
+
+
+def _check_that_it_is_there(ready: Ready, recording: Recording) -> None:
+    """A store that finds its saves in an empty directory keeps them elsewhere: no crash state has them."""
+    probe = next(ready.rig.start_afresh(recording, ready.workload).history.of(Probe, "recovered"), None)
+    for session, look in (probe.data.get("sessions", {}) if probe else {}).items():
+        found = [look.get("load"), *(look.get("items") or ()), *(look.get("history") or ())]
+        saves = [each for each in found if isinstance(each, list)]
+        if saves:
+            raise NotSeen(
+                f"a process that starts in an empty directory finds save {saves[0][0]} of session {session}:"
+                f" it is kept elsewhere ({'; '.join(recording.unseen) or 'by a server?'})."
+                " Keep everything below the directory that open() gets"
+            )

@@ -10,7 +10,7 @@ import msgspec
 
 from chaoskit.model import Ended, Placed, Run, Schedule, Workload
 from chaoskit.search.outcome import Outcome
-from chaoskit.search.rig import CannotTest, Rig
+from chaoskit.search.rig import CannotTest, NotSeen, Rig
 
 NO_POINTS = (
     "its run without faults passed no persist point: expected "
@@ -25,6 +25,11 @@ DIFFERS = (
 REMEDY = (
     "a wall clock, a thread or a random id in a file name or in the order of writes: derive it from the seed,"
     " or let one thread write"
+)
+SHOWN = 2  # blind spots
+TRAPPED = (
+    "its process died of SIGSYS: it makes system calls where the interposer cannot follow, in a thread that"
+    " blocks all signals (as POSIX aio does) or in a program that was started without it"
 )
 
 
@@ -91,8 +96,14 @@ def strays(run: Run, workload: Workload) -> bool:
 
 def _check_completed(run: Run, directory: Path) -> None:
     end = list(run.history.of(Ended))[-1]
+    if end.how == "died" and "SIGSYS" in end.detail:
+        raise NotSeen(TRAPPED)
     if end.how != "completed":
         printed = (directory / "stderr-0").read_text(errors="replace").strip()
         raise CannotTest(f"its run without faults {end.how}: {end.detail.strip()}\n{printed}".strip())
+    unseen = [str(doubt) for doubt in run.doubts if doubt.kind == "blind-spot"]
+    if unseen:
+        more = f" (and {len(unseen) - SHOWN} more)" if len(unseen) > SHOWN else ""
+        raise NotSeen(f"{'; '.join(unseen[:SHOWN])}{more}")
     if run.doubts:
         raise CannotTest(f"its run without faults is in doubt: {'; '.join(map(str, run.doubts))}")

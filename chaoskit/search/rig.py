@@ -16,8 +16,10 @@ from pathlib import Path
 
 import msgspec
 
+from chaoskit.disk.apply import initial_image
+from chaoskit.faults.kill import Kill
 from chaoskit.model import Doubt, Judgement, Run, Schedule, Verdict, Workload
-from chaoskit.recording import CrashState, Recording
+from chaoskit.recording import CrashState, Recording, points
 from chaoskit.registry import Resolved
 from chaoskit.run.supervisor import Supervisor
 from chaoskit.run.watch import DiskWatch
@@ -83,6 +85,11 @@ class Rig:
 
     def record(self, workload: Workload) -> Recording:
         return self._supervisor.record(self._new_directory(), workload)[1]
+
+    def start_afresh(self, recording: Recording, workload: Workload) -> Run:
+        """A life in a directory as it was before the recording, when everything recorded has happened."""
+        nothing = CrashState(0, initial_image(recording.trace), Kill(points(recording.trace)[0], "before"))
+        return self._supervisor.recover(recording, nothing, self._new_directory(), workload)
 
     def judge(self, schedule: Schedule, workload: Workload) -> Outcome:
         """Runs the schedule for real and judges it; keeps the run if it does not hold."""
