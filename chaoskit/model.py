@@ -46,6 +46,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     deadline: float = 10.0  # seconds after which a life counts as hung
     looks_again: bool = False  # an extra life in a new process looks at what the last one left
     requires: tuple[str, ...] = ()  # packages; installed into a separate environment if missing here
+    seeded_clock: bool = False  # the wall clock follows the life, not the world
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):

@@ -135,9 +135,11 @@ def _scenario_of_target(name: str) -> Scenario:
     assert callable(build), f"{entry.value} does not make scenarios"
     made = build(found)
     assert isinstance(made, Scenario), f"{entry.value} made a {type(made).__name__}"
+    seeded = found.options.get("clock") == "seeded"
     return msgspec.structs.replace(
         made,
         name=f"{TARGET}{name}",
+        target=msgspec.structs.replace(made.target, seeded_clock=seeded),
         workload=lambda seed: {**made.workload(seed), **({variant: True} if variant else {})},
     )
 

@@ -158,8 +158,12 @@ def test_a_target_s_token_says_which_adapter_and_which_versions_it_was_made_with
         ("langgraph-sqlite@a==1,b>2#race", "langgraph-sqlite", ("a==1", "b>2"), "race"),
         ("my.module:Store@a==1", "my.module:Store", ("a==1",), ""),
         ("/x#1/y@2/store.py:Store", "/x#1/y@2/store.py:Store", (), ""),
-        ("/x#1/y@2/store.py:Store@a @ https://h/a.zip#egg=a#fork",
-         "/x#1/y@2/store.py:Store", ("a @ https://h/a.zip#egg=a",), "fork"),
+        (
+            "/x#1/y@2/store.py:Store@a @ https://h/a.zip#egg=a#fork",
+            "/x#1/y@2/store.py:Store",
+            ("a @ https://h/a.zip#egg=a",),
+            "fork",
+        ),
     ],
 )
 def test_the_parts_of_a_target(name, reference, instead, variant):

@@ -230,7 +230,7 @@ _held: list[object] = []
 def __getattr__(name: str) -> object:
     """What a careless target does on import, here only on request."""
     if name == "start_a_thread":
-        thread = threading.Thread(target=threading.Event().wait, daemon=True)
+        thread = threading.Thread(target=threading.Event().wait, daemon=True, name="watcher")
         thread.start()
         return thread
     if name == "open_a_file":

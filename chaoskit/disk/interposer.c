@@ -93,7 +93,9 @@
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -2338,6 +2340,51 @@ EXPORT long syscall(long number, ...) {
     va_end(rest);
     call = modern(&call);
     return with_errno(observe(call));
+}
+
+/*
+** The clock under the seed: while it is set, the wall clock advances by one millisecond each time it is
+** looked at, so that a file name made from it is the same in every run. Below Python, because libraries
+** bind `datetime` and `time` when they are imported. Clocks for measuring time are not touched.
+*/
+static int64_t seeded_clock; /* nanoseconds; zero: the real one */
+
+EXPORT void chaoskit_interposer_clock(int64_t nanoseconds) { seeded_clock = nanoseconds; }
+
+static int seeded_time(struct timespec *now) {
+    if (!seeded_clock)
+        return 0;
+    int64_t at = __atomic_add_fetch(&seeded_clock, 1000 * 1000, __ATOMIC_RELAXED);
+    *now = (struct timespec){at / 1000000000, at % 1000000000};
+    return 1;
+}
+
+EXPORT int clock_gettime(clockid_t clock, struct timespec *now) {
+    static int (*next)(clockid_t, struct timespec *); /* called too often to be looked up each time */
+    if ((clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE) && seeded_time(now))
+        return 0;
+    if (!next)
+        next = NEXT(clock_gettime);
+    return next(clock, now);
+}
+EXPORT int gettimeofday(struct timeval *restrict now, void *restrict zone) {
+    static int (*next)(struct timeval *restrict, void *restrict);
+    struct timespec seeded;
+    if (now && seeded_time(&seeded)) {
+        *now = (struct timeval){seeded.tv_sec, seeded.tv_nsec / 1000};
+        return 0;
+    }
+    if (!next)
+        next = NEXT(gettimeofday);
+    return next(now, zone);
+}
+EXPORT time_t time(time_t *place) {
+    struct timespec now;
+    if (!seeded_time(&now) && clock_gettime(CLOCK_REALTIME_COARSE, &now))
+        return -1;
+    if (place)
+        *place = now.tv_sec;
+    return now.tv_sec;
 }
 
 /* SIGSYS is reserved while there is a filter: a thread that blocks it dies of the first trap. */

@@ -63,6 +63,8 @@ from chaoskit.run.zygote import Zygote
 HISTORY_FILE = "history.jsonl"
 STATE = "state"  # below a run's directory: what the target persists
 _JSON = msgspec.json.Encoder()
+START_OF_TIME = 1_700_000_000  # of a seeded clock; each life begins some time after the one before
+MINUTE = 60
 PASSED = 3  # points before a crash that its story shows
 LIVES_PER_PROCESS = 120  # bounds the number of states that a leak in the target can affect
 
@@ -205,7 +207,8 @@ class Supervisor:
         if fault and end.struck:
             run.strike(life, fault)
         if not end.timely:
-            return run.end(life, "hung", f"did not finish in {self._deadline:g} s and was killed")
+            late = f"did not finish in {self._deadline:g} s, its deadline, and was killed"
+            return run.end(life, "hung", late)
         if said.last:
             return run.end(life, "completed" if said.last == "completed" else "failed", said.detail)
         return run.end(life, "died", describe_status(end.status or 0))
@@ -234,6 +237,7 @@ class Supervisor:
             interrupted=interrupted(run.events, life - 1),
             kill=arming.named,
             final=final,
+            clock=START_OF_TIME + MINUTE * life if self._scenario.target.seeded_clock else 0,
         )
 
 

@@ -72,6 +72,10 @@ class Rig:
         if self._watch:
             self._watch.close()
 
+    @property
+    def watches_disk(self) -> bool:
+        return self._watch is not None
+
     def workload(self, seed: int | None = None) -> Workload:
         """The workload of this seed, by default the campaign's."""
         seed = self._settings.seed if seed is None else seed

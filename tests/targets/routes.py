@@ -26,8 +26,8 @@ libc.syscall.restype = ctypes.c_long
 
 MAP_32BIT = 0x40
 PAGE = 4096
-NATIVE = bytes.fromhex("4889f8 4889f7 4889d6 4889ca 4d89c2 4d89c8 4c8b4c2408 0f05 c3")  # number, six arguments
-INT_80 = bytes.fromhex("53 89f8 89f3 87d1 cd80 5b 4898 c3")  # number, three arguments
+NATIVE = bytes.fromhex("4889f8 4889f7 4889d6 4889ca 4d89c2 4d89c8 4c8b4c2408 0f05 c3")  # six arguments
+INT_80 = bytes.fromhex("53 89f8 89f3 87d1 cd80 5b 4898 c3")  # three arguments
 
 
 class Base:
