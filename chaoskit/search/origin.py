@@ -22,16 +22,18 @@ class Origin(msgspec.Struct, frozen=True):
     versions: dict[str, str] = {}
 
 
-@lru_cache  # a separate environment has to be asked for its versions
 def origin_of(scenario: str) -> Origin:
     """Of a scenario `target:NAME`; other scenarios have none."""
     if not scenario.startswith(registry.TARGET):
         return Origin()
     adapter = registry.adapter(registry.parse_target(scenario.removeprefix(registry.TARGET)).without_variant)
     source = Path(adapter.reference.rpartition(":")[0]).read_bytes()
-    python = environment.interpreter(adapter.requires)
-    versions = environment.versions(python, adapter.requires) if adapter.requires else {}
-    return Origin(hashlib.blake2b(source, digest_size=4).hexdigest(), versions)
+    return Origin(hashlib.blake2b(source, digest_size=4).hexdigest(), _versions(adapter.requires))
+
+
+@lru_cache  # costs a process, and does not change while this one runs
+def _versions(wanted: tuple[str, ...]) -> dict[str, str]:
+    return environment.versions(environment.interpreter(wanted), wanted) if wanted else {}
 
 
 def changes(wanted: Repro, now: Origin) -> Iterator[str]:
