@@ -23,6 +23,7 @@ from chaoskit.inside.protocol import ADAPTER_METHODS
 from chaoskit.model import Subject
 
 CALLERS = ("one", "threads", "tasks")  # where an application calls save from
+CLOCKS = ("real", "seeded")
 STYLES = ("snapshot", "history", "append", "workflow")
 PROMISES = "promises"
 _BLOCK = re.compile(r"(?m)^# /// script$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
@@ -230,6 +231,9 @@ def _check(class_name: str, path: Path, methods: set[str], facts: dict[str, Any]
     callers = facts.get("callers")
     if callers is not None and callers not in CALLERS:
         raise BadAdapter(f"callers of {class_name}: expected {', '.join(CALLERS)}, got {callers!r}")
+    clock = facts.get("clock", "real")
+    if clock not in CLOCKS:
+        raise BadAdapter(f"clock of {class_name}: expected {', '.join(CLOCKS)}, got {clock!r}")
     for option in ("items_per_call", "saves", "largest"):
         if option in facts and (type(facts[option]) is not int or facts[option] < 1):
             raise BadAdapter(

@@ -46,6 +46,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     deadline: float = 10.0  # seconds after which a life counts as hung
     looks_again: bool = False  # an extra life in a new process looks at what the last one left
     requires: tuple[str, ...] = ()  # packages; installed into a separate environment if missing here
+    seeded_clock: bool = False  # the wall clock follows the life, not the world
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):
@@ -432,3 +433,8 @@ class Repro(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     signature: str  # of the finding; empty if there was none
     store: str | None = None  # None: the scenario's default; older tokens have no store
     agents: int | None = None  # in the workload; None: the scenario's default
+    deadline: float | None = None  # seconds until a life counts as hung; None: the target's own
+    cold: bool = False  # each life was a fresh interpreter
+    watched: bool = False  # the disk was watched although no fault strikes a disk operation
+    adapter: str = ""  # of a target: a digest of the adapter's file, and the versions of its requirements
+    versions: dict[str, str] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TypeVar
 
 import msgspec
@@ -78,11 +79,40 @@ def targets() -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
+class AskedTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of `REFERENCE[@REQUIREMENT,...][#VARIANT]`."""
+
+    reference: str
+    instead: tuple[str, ...] = ()
+    variant: str = ""
+
+    @property
+    def without_variant(self) -> str:
+        return f"{self.reference}@{','.join(self.instead)}" if self.instead else self.reference
+
+
+# A path may contain `@` and `#`, so the reference ends with the class; a name contains neither.
+_ASKED = re.compile(
+    r"(?P<reference>.*\.py:\w+|[\w.]+:\w+|[^:@#/]+)(@(?P<instead>.+?))?(#(?P<variant>\w+))?", re.DOTALL
+)
+
+
+def parse_target(name: str) -> AskedTarget:
+    found = _ASKED.fullmatch(name)
+    if not found:
+        return AskedTarget(reference=name)
+    instead = found["instead"]
+    return AskedTarget(
+        reference=found["reference"],
+        instead=tuple(instead.split(",")) if instead else (),
+        variant=found["variant"] or "",
+    )
+
+
 def adapter(name: str) -> Adapter:
     """By name, module:Class or file.py:Class; `name@requirement,...` selects other versions."""
-    head, colon, tail = name.rpartition(":")
-    tail, _, instead = tail.partition("@")
-    name = f"{head}{colon}{tail}"
+    asked = parse_target(name)
+    name, instead = asked.reference, asked.instead
     known = targets()
     if name not in known and ":" not in name:
         raise UnknownName(unknown("target", name, known))
@@ -91,24 +121,28 @@ def adapter(name: str) -> Adapter:
         if claim not in claims(found.subject):
             what = f"claim about {found.subject}s"
             raise BadAdapter(f"promises of {found.reference}: {unknown(what, claim, claims(found.subject))}")
-    wanted = requirements(found.requires, instead.split(",") if instead else ())
+    wanted = requirements(found.requires, instead)
     return msgspec.structs.replace(found, requires=wanted)
 
 
 def _scenario_of_target(name: str) -> Scenario:
-    """`NAME#variant` is one of the scenario's variants, or sets one more flag in its workload: zombie,
-    fickle, race, fork."""
-    plain, _, variant = name.partition("#")
-    found = adapter(plain)
+    """A variant is one of the scenario's own, or one more flag in its workload: zombie, fickle, race, fork."""
+    asked = parse_target(name)
+    variant = asked.variant
+    found = adapter(asked.without_variant)
     (entry,) = (entry for entry in entry_points.entries(SUBJECTS) if entry.name == found.subject)
     build = entry_points.load_reference(entry.value)
     assert callable(build), f"{entry.value} does not make scenarios"
     made = build(found)
     assert isinstance(made, Scenario), f"{entry.value} made a {type(made).__name__}"
+    seeded = found.options.get("clock") == "seeded"
     flags = {variant: True} if variant and variant not in made.variants else {}
     draw = made.variants.get(variant, made.workload)
     return msgspec.structs.replace(
-        made, name=f"{TARGET}{name}", workload=lambda seed: {**draw(seed), **flags}
+        made,
+        name=f"{TARGET}{name}",
+        target=msgspec.structs.replace(made.target, seeded_clock=seeded),
+        workload=lambda seed: {**draw(seed), **flags},
     )
 
 

@@ -10,7 +10,7 @@ import msgspec
 from chaoskit.disk.ops import Profile
 from chaoskit.faults.kind import FaultKind, kind
 from chaoskit.faults.power import MOST_STATES
-from chaoskit.model import Repro
+from chaoskit.model import Repro, Schedule
 
 SAMPLE_RUNS = 100
 
@@ -114,15 +114,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.power_states if power else self.runs
 
 
+def strikes_disk(schedule: Schedule) -> bool:
+    return any(fault.point.op is not None for fault in schedule.faults)
+
+
 def settings_of(wanted: Repro, *, cold: bool = False) -> Settings:
-    """The settings of a replay; the disk is watched only if a fault of the schedule needs it."""
-    named = all(fault.point.op is None for fault in wanted.schedule.faults)
+    """The settings of a replay: everything that decides a verdict is in the token.
+
+    The disk is watched only if it was, because a fault of the schedule needs it or without such a fault.
+    """
     return Settings(
         scenario=wanted.scenario,
         seed=wanted.seed,
         agents=wanted.agents,
         store=wanted.store,
         mutant=wanted.mutant,
-        cold=cold,
-        points="named" if named else "syscalls",
+        cold=cold or wanted.cold,
+        deadline=wanted.deadline,
+        points="syscalls" if wanted.watched or strikes_disk(wanted.schedule) else "named",
     )

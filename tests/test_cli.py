@@ -301,3 +301,63 @@ def test_explain_suggests_the_nearest_word(chaoskit):
 def test_without_arguments_it_shows_what_to_try_first(chaoskit):
     result = chaoskit()
     assert "chaoskit run payments" in result.stdout + result.stderr
+
+
+def test_a_hang_under_a_shorter_deadline_is_reproduced_by_its_token(chaoskit):
+    result = chaoskit("run", f"{TARGETS}:SLOW", "--jobs", "1", "--deadline", "0.7", "--until-violation")
+    assert result.returncode == 1, result.stdout
+    again = chaoskit("replay", result.stdout.split()[-1])
+    assert "--deadline 0.7" in again.stdout.replace("\n", "")
+    assert (again.returncode, again.stdout.splitlines()[-1]) == (1, "recovers/hung: reproduced")
+
+
+def test_runs_that_ask_different_questions_keep_their_results_apart(chaoskit, tmp_path):
+    options = ("--jobs", "1", "--runs", "2")
+    for more in ([], ["--points", "syscalls"], ["--fault", "power"], ["--plan", "sample"]):
+        chaoskit("run", f"{TARGETS}:COUNTING", *options, *more)
+    kept = sorted((tmp_path / ".chaoskit").rglob("result.json"))
+    asked = [json.loads(path.read_text())["settings"] for path in kept]
+    assert len({(tuple(s["faults"]), s["points"], s["plan"]) for s in asked}) == len(kept) == 4
+
+
+STORE = """
+from pathlib import Path
+
+
+class Store:
+    saves = 2
+    largest = 40
+
+    def open(self, directory):
+        self.directory = Path(directory)
+
+    def save(self, session, state):
+        (self.directory / session).write_text(repr(state))
+
+    def load(self, session):
+        path = self.directory / session
+        return eval(path.read_text()) if path.exists() else None
+
+    def close(self):
+        pass
+"""
+
+
+def test_a_replay_warns_when_the_adapter_has_changed(chaoskit, tmp_path):
+    adapter = tmp_path / "store.py"
+    adapter.write_text(STORE)
+    found = chaoskit("certify", "store.py:Store", "--tiers", "torn", "--jobs", "1")
+    assert found.returncode == 1, found.stderr
+    token = found.stdout.split()[-1]
+    assert "warning" not in chaoskit("replay", token).stdout
+    adapter.write_text(STORE + "# changed\n")
+    assert "warning: the adapter's file has changed" in chaoskit("replay", token).stdout
+
+
+@pytest.mark.parametrize("name", ["a#b", "a@b==1", "zombie#zombie", "a:b"])
+def test_a_directory_may_have_any_name(chaoskit, tmp_path, name):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "store.py").write_text(STORE)
+    found = chaoskit("certify", f"{name}/store.py:Store", "--tiers", "torn,zombie", "--jobs", "1")
+    assert found.returncode == 1, found.stderr
+    assert chaoskit("replay", found.stdout.split()[-1]).stdout.splitlines()[-1].endswith(": reproduced")

@@ -9,6 +9,7 @@ import string
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -86,6 +87,12 @@ def hanging_when_resumed(life: Life) -> None:
     persist(life, "append", "1")
     while life.number:
         signal.pause()
+
+
+def slow_when_resumed(life: Life) -> None:
+    persist(life, "append", "1")
+    if life.number:
+        time.sleep(1.5)
 
 
 def failing_when_resumed(life: Life) -> None:
@@ -213,6 +220,7 @@ CROWD, BRITTLE_CROWD, LAME_CROWD, FICKLE_CROWD = (
 ASYNCHRONOUS = _scenario("asynchronous")
 SPENDING = _scenario("spending", Service(name="bank"))
 CHATTY = _scenario("chatty")
+SLOW = _scenario("slow_when_resumed")
 HANGING = _scenario("hanging_when_resumed")
 FAILING = _scenario("failing_when_resumed")
 CHOOSING = _scenario("failing_when_resumed_from_paper", stores=("stone", "paper"))
@@ -235,7 +243,7 @@ _held: list[object] = []
 def __getattr__(name: str) -> object:
     """What a careless target does on import, here only on request."""
     if name == "start_a_thread":
-        thread = threading.Thread(target=threading.Event().wait, daemon=True)
+        thread = threading.Thread(target=threading.Event().wait, daemon=True, name="watcher")
         thread.start()
         return thread
     if name == "open_a_file":

@@ -135,6 +135,8 @@ class _Examination:
             assert baseline is not None
             _check_that_it_is_as_read(self._adapter, recording.events)
             _check(recording, baseline)
+            if self._adapter.subject == "store":
+                _check_that_it_is_there(ready, recording)
             long = self._prepared_long(ready)
             assign = tier_of(recording.events)
             if self._recording is None:
@@ -318,3 +320,17 @@ def _check_that_it_was_seen(recording: Recording) -> None:
             f"{acknowledged} changes were acknowledged, but no operation on the directory was seen: {hint}."
             " Write everything below the directory that open() or start() receives"
         )
+
+
+def _check_that_it_is_there(ready: Ready, recording: Recording) -> None:
+    """A store that finds its saves in an empty directory keeps them elsewhere: no crash state has them."""
+    probe = next(ready.rig.start_afresh(recording, ready.workload).history.of(Probe, "recovered"), None)
+    for session, look in (probe.data.get("sessions", {}) if probe else {}).items():
+        found = [look.get("load"), *(look.get("items") or ()), *(look.get("history") or ())]
+        saves = [each for each in found if isinstance(each, list)]
+        if saves:
+            raise NotSeen(
+                f"a process that starts in an empty directory finds save {saves[0][0]} of session {session}:"
+                f" it is kept elsewhere ({'; '.join(recording.unseen) or 'by a server?'})."
+                " Keep everything below the directory that open() gets"
+            )

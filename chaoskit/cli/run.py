@@ -28,6 +28,7 @@ from chaoskit.faults.kind import kind
 from chaoskit.model import Repro, Verdict
 from chaoskit.registry import Resolved
 from chaoskit.search import campaign
+from chaoskit.search.origin import changes, origin_of
 from chaoskit.search.result import Result
 from chaoskit.settings import Settings, settings_of
 from chaoskit.show import report
@@ -161,8 +162,9 @@ def run(
     state_directory(directory)
     results = []
     for name in scenarios:
-        place = directory / _slug(name, options["store"], options["mutant"])
-        settings = Settings(scenario=name, faults=fault, keep=str(place / "runs"), **options)
+        settings = Settings(scenario=name, faults=fault, **options)
+        place = directory / _name_of(settings)
+        settings = msgspec.structs.replace(settings, keep=str(place / "runs"))
         results.append(_campaign(registry.resolve(settings), terminal, place, verbose))
     verdict = Verdict.merge(result.verdict for result in results)
     remember(w.token for result in results for w in result.witnesses)
@@ -179,6 +181,18 @@ def _campaign(resolved: Resolved, terminal: Terminal, place: Path, verbose: bool
     terminal.result(result, verbose=verbose)
     report.save(result, place)
     return result
+
+
+def _name_of(settings: Settings) -> str:
+    """Where its result is kept: campaigns that ask different questions do not overwrite one another."""
+    power = any(kind.rebuilt for kind in settings.kinds)
+    words = [settings.scenario, settings.store, settings.mutant]
+    words += settings.faults if settings.faults != ("kill",) else ()
+    words += ["syscalls"] if settings.points == "syscalls" else []
+    words += [settings.profile] if power and settings.profile != "ext4" else []
+    words += ["sample"] if settings.plan == "sample" else []
+    words += [f"{settings.agents}-agents"] if settings.agents else []
+    return _slug(*words)
 
 
 def _slug(*words: str | None) -> str:
@@ -202,6 +216,8 @@ def replay(token: str, cold: bool, json_file: str | None) -> None:
     resolved = registry.resolve(settings_of(wanted, cold=cold))
     terminal = Terminal(to_stderr=json_file == "-")
     terminal.show(_replay_header(wanted))
+    for change in changes(wanted, origin_of(wanted.scenario)):
+        terminal.show(f"warning: {change}")
     result = campaign.replay(resolved, wanted.schedule)
     terminal.result(result, verbose=True)
     if json_file:
@@ -216,7 +232,10 @@ def _replay_header(wanted: Repro) -> str:
     store = f" --store {wanted.store}" if wanted.store else ""
     mutant = f" --mutant {wanted.mutant}" if wanted.mutant else ""
     agents = f" --agents {wanted.agents}" if wanted.agents else ""
-    return f"{wanted.scenario}{store}{mutant}{agents} --seed {wanted.seed}: {wanted.schedule}"
+    cold = " --cold" if wanted.cold else ""
+    deadline = f" --deadline {wanted.deadline:g}" if wanted.deadline else ""
+    options = f"{store}{mutant}{agents}{cold}{deadline}"
+    return f"{wanted.scenario}{options} --seed {wanted.seed}: {wanted.schedule}"
 
 
 @click.command("report")

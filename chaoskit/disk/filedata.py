@@ -107,6 +107,14 @@ class FileData:
             content[number * PAGE : number * PAGE + len(page)] = page
         return bytes(content)
 
+    def read_range(self, offset: int, length: int) -> bytes:
+        """Up to the end of the file; costs what it returns."""
+        length = max(0, min(length, self.size - offset))
+        pages = pages_of(offset, length)
+        content = b"".join(self.page(number).ljust(PAGE, b"\0") for number in pages)
+        start = offset % PAGE
+        return content[start : start + length]
+
 
 EMPTY = FileData(0, IntMap(), 0)
 

@@ -51,10 +51,12 @@
 ** WHAT IT CANNOT RECORD
 **
 ** Reported by a warning in the trace: stores through a shared writable mapping, io_uring and libaio,
-** statically linked and 32-bit programs, FICLONE, fallocate's COLLAPSE and INSERT, special files,
+** statically linked and 32-bit programs, 32-bit system calls (refused), extended attributes, FICLONE, fallocate's COLLAPSE and INSERT, special files,
 ** directories moved into or out of the watched directory, a missing seccomp filter, a full trace.
-** Not reported: owner, mode, times and extended attributes; sockets bound below the directory;
-** mprotect of a mapping that was made read-only. Fatal instead of silent (death by SIGSYS): a call
+** Not reported, but found when the harness compares the trace with the files (OPTION_CHECK, and the last
+** state): mprotect of a mapping that was made read-only, machine code in the first 4 GiB of a dynamic
+** program, a process that this one did not start. Not reported: owner, mode and times; sockets bound
+** below the directory. Files written to outside the directory are only named (KIND_ELSEWHERE). Fatal instead of silent (death by SIGSYS): a call
 ** that traps without a handler, that is in a static program above 4 GiB (static PIE), in a program
 ** started by a raw execve without our variables, in a thread that blocked SIGSYS before activation.
 ** Whether a call will succeed is only a guess before it is made: a fault planned for operation K may
@@ -91,7 +93,9 @@
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -114,6 +118,7 @@ extern const char plain_syscall_end[];
 #if defined(__x86_64__)
 #define OUR_ARCH AUDIT_ARCH_X86_64
 #define OUR_ELF_MACHINE EM_X86_64
+#define X32_BIT 0x40000000u /* 32-bit pointers, in numbers of their own */
 __asm__(".text\n.p2align 4\n.hidden plain_syscall\n.globl plain_syscall\n"
         ".type plain_syscall,@function\nplain_syscall:\n"
         "movq %rdi,%rax\nmovq %rsi,%rdi\nmovq %rdx,%rsi\nmovq %rcx,%rdx\n"
@@ -132,6 +137,7 @@ extern void signal_return(void);
 #elif defined(__aarch64__) && defined(__AARCH64EL__)
 #define OUR_ARCH AUDIT_ARCH_AARCH64
 #define OUR_ELF_MACHINE EM_AARCH64
+#define X32_BIT 0u
 __asm__(".text\n.p2align 4\n.hidden plain_syscall\n.globl plain_syscall\n"
         ".type plain_syscall,%function\nplain_syscall:\n"
         "mov x8,x0\nmov x0,x1\nmov x1,x2\nmov x2,x3\nmov x3,x4\nmov x4,x5\nmov x5,x6\nsvc #0\nret\n"
@@ -172,13 +178,13 @@ static long raw_syscall_of(struct call call) { return pass(&call); }
 
 /* Mirrored in chaoskit/inside/layout.py: change both, and VERSION. */
 #define MAGIC 0x314B53494454494BUL
-#define VERSION 2
+#define VERSION 3
 #define TABLE_OFFSET 4096UL
 #define TABLE_SLOTS 16384u
 #define TRACE_OFFSET (TABLE_OFFSET + TABLE_SLOTS * sizeof(struct slot))
 
 enum { MODE_OFF, MODE_COUNT, MODE_RECORD };
-enum { OPTION_SECCOMP = 1 };
+enum { OPTION_SECCOMP = 1, OPTION_CHECK = 2 };
 enum { FIRED_NOT, FIRED_YES, FIRED_NOT_APPLICABLE };
 
 enum action {
@@ -208,8 +214,9 @@ enum kind {
     KIND_SYNC,
     /* Not operations: they have no index. */
     KIND_WARNING = 32,
-    KIND_BEFORE_IMAGE, /* the bytes that a write is about to replace; recorded while ACTION_LOSE is armed */
+    KIND_BEFORE_IMAGE, /* the bytes that an operation is about to replace or to move; see keeps_images */
     KIND_SYNC_RANGE,   /* sync_file_range: guarantees no durability */
+    KIND_ELSEWHERE,    /* a file outside the watched directory was written to */
 };
 
 enum {
@@ -222,6 +229,7 @@ enum {
     FLAG_MOVED_OUT = 64,
     FLAG_EXCHANGE = 128,
     FLAG_NAMELESS = 256, /* O_TMPFILE */
+    FLAG_WHOLE = 512,    /* a before image of the whole file */
 };
 
 struct identity {
@@ -264,7 +272,7 @@ struct control {
 _Static_assert(offsetof(struct control, root_path) == 256, "control page layout");
 _Static_assert(sizeof(struct control) <= TABLE_OFFSET, "control page size");
 
-enum { STATE_UNKNOWN, STATE_FOREIGN, STATE_WATCHED, STATE_ORPHAN, STATE_MASK = 7, STATE_MAPPED = 8 };
+enum { STATE_UNKNOWN, STATE_FOREIGN, STATE_WATCHED, STATE_ORPHAN, STATE_MASK = 7, STATE_MAPPED = 8, STATE_NOTED = 16 };
 
 struct slot {
     struct identity id;
@@ -677,7 +685,9 @@ static uint32_t examine(int fd, const struct stat *st) {
 static int settled(uint32_t state) { return state == STATE_FOREIGN || state == STATE_WATCHED; }
 
 static int watched_fd(int fd, struct stat *st) {
-    if (RAW(SYS_fstat, fd, (long)st) < 0 || !(S_ISREG(st->st_mode) || S_ISDIR(st->st_mode)))
+    if (RAW(SYS_fstat, fd, (long)st) < 0)
+        st->st_mode = 0;
+    if (!S_ISREG(st->st_mode) && !S_ISDIR(st->st_mode))
         return 0;
     uint32_t state = known_state(identity_of(st)) & STATE_MASK;
     if (!settled(state)) {
@@ -769,13 +779,25 @@ static void read_range(int fd, uint8_t *to, int64_t offset, uint64_t size) {
         RAW(SYS_close, reader);
 }
 
-static void keep_before_image(int fd, struct identity id, int64_t offset, uint64_t size) {
+/*
+** Before images serve two ends. ACTION_LOSE restores them. OPTION_CHECK lets the harness compare what an
+** operation finds with what the trace knows: bytes that changed without a record would otherwise be gone
+** once they are overwritten, truncated or unlinked. The last state of the directory is compared anyway.
+*/
+static int keeps_images(void) {
+    return control->action == ACTION_LOSE || control->options & OPTION_CHECK;
+}
+
+static void keep_before_image(int fd, struct identity id, int64_t offset, uint64_t size,
+                              uint16_t flags) {
     struct operation image = OPERATION(KIND_BEFORE_IMAGE);
     uint8_t *room = data_room(&image, size);
-    if (!room)
+    if (!room || !size)
         return;
     read_range(fd, room, offset, size);
     struct iovec piece = {room, size};
+    image.head.index = control->position;
+    image.head.flags = flags;
     image.head.file = id;
     image.head.offset = offset;
     image.head.length = image.head.data_size = (uint32_t)size;
@@ -783,11 +805,39 @@ static void keep_before_image(int fd, struct identity id, int64_t offset, uint64
     append(&image);
 }
 
+/* Everything from `offset` to the end of an open file. */
+static void keep_rest(int fd, int64_t offset) {
+    struct stat st;
+    if (control->options & OPTION_CHECK && RAW(SYS_fstat, fd, (long)&st) == 0 && S_ISREG(st.st_mode) &&
+        st.st_size > offset)
+        keep_before_image(fd, identity_of(&st), offset, (uint64_t)(st.st_size - offset),
+                          offset ? 0 : FLAG_WHOLE);
+}
+
+static void keep_rest_at(int directory, const char *path, const struct stat *st, int64_t offset) {
+    if (!(control->options & OPTION_CHECK) || !S_ISREG(st->st_mode))
+        return;
+    long fd = RAW(SYS_openat, directory, (long)path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    keep_rest((int)fd, offset);
+    RAW(SYS_close, fd);
+}
+
 static int64_t offset_of_next_write(int fd, int64_t offset, int appends) {
     struct stat st;
     if (appends && RAW(SYS_fstat, fd, (long)&st) == 0)
         return st.st_size;
     return offset == AT_POSITION ? RAW(SYS_lseek, fd, 0, SEEK_CUR) : offset;
+}
+
+/* The bytes of the file that a write will replace; an append replaces none. */
+static void keep_overwritten(int fd, struct identity id, int64_t offset, uint64_t size) {
+    struct stat st;
+    if (!(control->options & OPTION_CHECK) || RAW(SYS_fstat, fd, (long)&st) < 0 || st.st_size <= offset)
+        return;
+    uint64_t there = (uint64_t)(st.st_size - offset);
+    keep_before_image(fd, id, offset, size < there ? size : there, 0);
 }
 
 struct writing {
@@ -834,10 +884,11 @@ static long write_locked(const struct call *call, const struct writing *w, const
     op.pieces = w->pieces;
     /* The kernel ignores the offset of pwrite on an O_APPEND descriptor; so do we. */
     int appends = op.head.flags & FLAG_APPEND;
-    if (w->offset != AT_POSITION || control->action == ACTION_LOSE)
+    if (w->offset != AT_POSITION || keeps_images())
         op.head.offset = offset_of_next_write(w->fd, w->offset, appends);
     if (control->action == ACTION_LOSE && !(op.head.flags & FLAG_DURABLE))
-        keep_before_image(w->fd, op.head.file, op.head.offset, size);
+        keep_before_image(w->fd, op.head.file, op.head.offset, size, 0);
+    keep_overwritten(w->fd, op.head.file, op.head.offset, size);
 
     enum verdict verdict = decide(KIND_WRITE, size);
     if (verdict == REFUSE)
@@ -852,10 +903,29 @@ static long write_locked(const struct call *call, const struct writing *w, const
     return result;
 }
 
+/* Once per file: where a target writes that leaves its directory alone. */
+static void note_elsewhere(int fd, const struct stat *st) {
+    struct operation note = OPERATION(KIND_ELSEWHERE);
+    if (!S_ISREG(st->st_mode) || control->mode != MODE_RECORD ||
+        known_state(identity_of(st)) & STATE_NOTED || !enter())
+        return;
+    set_state(identity_of(st), STATE_FOREIGN | STATE_NOTED);
+    note.head.index = control->position;
+    note.head.file = identity_of(st);
+    note.name = real_path(fd);
+    note.head.name_size = (uint16_t)strnlen(note.name, PATH_MAX);
+    append(&note);
+    leave();
+}
+
 static long do_write(const struct call *call, const struct writing *w) {
     struct stat st;
     size_t size;
-    if (!watched_fd(w->fd, &st) || !(size = size_of_writing(w)) || !enter())
+    if (!watched_fd(w->fd, &st)) {
+        note_elsewhere(w->fd, &st);
+        return pass(call);
+    }
+    if (!(size = size_of_writing(w)) || !enter())
         return pass(call);
     return leave_with(write_locked(call, w, &st, size));
 }
@@ -907,7 +977,8 @@ static long copy_locked(const struct call *call, const struct copying *c, const 
     op.head.file = identity_of(st);
     op.head.offset = c->to_offset ? *c->to_offset : RAW(SYS_lseek, c->to, 0, SEEK_CUR);
     if (control->action == ACTION_LOSE)
-        keep_before_image(c->to, op.head.file, op.head.offset, size);
+        keep_before_image(c->to, op.head.file, op.head.offset, size, 0);
+    keep_overwritten(c->to, op.head.file, op.head.offset, size);
 
     enum verdict verdict = decide(KIND_WRITE, size);
     if (verdict == REFUSE)
@@ -930,8 +1001,10 @@ static long copy_locked(const struct call *call, const struct copying *c, const 
 
 static long do_copy(const struct call *call, const struct copying *c) {
     struct stat st;
-    if (!watched_fd(c->to, &st))
+    if (!watched_fd(c->to, &st)) {
+        note_elsewhere(c->to, &st);
         return pass(call);
+    }
     /* A pipe's data may come from a process that needs the lock: wait for it without the lock. */
     struct pollfd source = {c->from, POLLIN, 0};
     if (call->number == SYS_splice && !(call->a[5] & SPLICE_F_NONBLOCK))
@@ -971,6 +1044,7 @@ static long do_ftruncate(const struct call *call) {
     if (!watched_fd(fd, &st) || !S_ISREG(st.st_mode) || (flags_of_fd(fd, &writable), !writable) ||
         !enter())
         return pass(call);
+    keep_rest(fd, call->a[1]);
     return leave_with(truncate_locked(call, &st));
 }
 
@@ -982,6 +1056,7 @@ static long do_truncate(const struct call *call) {
     if (!stat_at(AT_FDCWD, path, &st, 0) || !S_ISREG(st.st_mode) ||
         !watched_path(AT_FDCWD, path, &st))
         return leave_with(pass(call));
+    keep_rest_at(AT_FDCWD, path, &st, call->a[1]);
     return leave_with(truncate_locked(call, &st));
 }
 
@@ -1018,6 +1093,8 @@ static long fallocate_locked(const struct call *call, struct stat *st) {
                     real_path(fd));
         return pass(call);
     }
+    if (op.head.kind != KIND_ALLOCATE)
+        keep_overwritten(fd, op.head.file, op.head.offset, op.head.length);
     long result = attempt(call, &op);
     if (result == 0)
         commit(&op);
@@ -1147,6 +1224,7 @@ static long open_existing(const struct call *call, const struct opening *o, cons
         !watched_path(o->directory, o->path, st))
         return pass(call);
     op.head.file = identity_of(st);
+    keep_rest_at(o->directory, o->path, st, 0);
     long fd = attempt(call, &op);
     if (fd >= 0)
         commit(&op);
@@ -1287,6 +1365,7 @@ static long unlink_locked(const struct call *call) {
         return pass(call);
     name_operation(&op, &place);
     op.head.file = identity_of(&st);
+    keep_rest_at(directory, path, &st, 0);
     long result = attempt(call, &op);
     if (result < 0)
         return result;
@@ -1388,6 +1467,10 @@ static long rename_locked(const struct call *call, struct renaming *r) {
         return result;
     }
     describe_rename(&op, r);
+    if (r->from.watched)
+        keep_rest_at(r->from_directory, r->from_path, &r->moved, 0);
+    if (r->to.watched && r->replaces)
+        keep_rest_at(r->to_directory, r->to_path, &r->replaced, 0);
     long result = attempt(call, &op);
     if (result < 0)
         return result;
@@ -1453,6 +1536,32 @@ static long do_linkat(const struct call *call) {
 }
 
 /* ---- What can only be reported ----------------------------------------------------------------- */
+
+/* Attributes of users only: those of the system are not the target's own state. */
+static int is_user_attribute(const char *name) { return strncmp(name, "user.", 5) == 0; }
+
+static long warn_of_attribute(const struct call *call, const char *path) {
+    warn_locked("an extended attribute was changed; it cannot be rebuilt: ", path);
+    return leave_with(pass(call));
+}
+
+static long do_attribute(const struct call *call) {
+    const char *path = (const char *)call->a[0];
+    struct stat st;
+    if (!is_user_attribute((const char *)call->a[1]) || !enter())
+        return pass(call);
+    if (!stat_at(AT_FDCWD, path, &st, 0) || !watched_path(AT_FDCWD, path, &st))
+        return leave_with(pass(call));
+    return warn_of_attribute(call, path);
+}
+
+static long do_fd_attribute(const struct call *call) {
+    struct stat st;
+    int fd = (int)call->a[0];
+    if (!is_user_attribute((const char *)call->a[1]) || !watched_fd(fd, &st) || !enter())
+        return pass(call);
+    return warn_of_attribute(call, real_path(fd));
+}
 
 static long do_mmap(const struct call *call) {
     struct stat st;
@@ -1531,6 +1640,12 @@ static long dispatch(const struct call *call) {
     case SYS_ioctl: return do_ioctl(call);
     case SYS_io_uring_setup: return do_ring(call);
     case SYS_io_setup: return do_ring(call);
+    case SYS_setxattr: return do_attribute(call);
+    case SYS_lsetxattr: return do_attribute(call);
+    case SYS_removexattr: return do_attribute(call);
+    case SYS_lremovexattr: return do_attribute(call);
+    case SYS_fsetxattr: return do_fd_attribute(call);
+    case SYS_fremovexattr: return do_fd_attribute(call);
     default: return pass(call);
     }
 }
@@ -1566,7 +1681,8 @@ static const unsigned trapped_always[] = {
     SYS_copy_file_range, SYS_splice, SYS_truncate, SYS_ftruncate, SYS_fallocate, SYS_fsync,
     SYS_fdatasync, SYS_sync, SYS_syncfs, SYS_sync_file_range, SYS_openat2, SYS_mkdirat,
     SYS_symlinkat, SYS_mknodat, SYS_unlinkat, SYS_renameat, SYS_renameat2, SYS_linkat, SYS_msync,
-    SYS_io_uring_setup, SYS_io_setup,
+    SYS_io_uring_setup, SYS_io_setup, SYS_setxattr, SYS_lsetxattr, SYS_fsetxattr, SYS_removexattr,
+    SYS_lremovexattr, SYS_fremovexattr,
 #if defined(__x86_64__)
     SYS_creat, SYS_mkdir, SYS_symlink, SYS_mknod, SYS_unlink, SYS_rmdir, SYS_rename, SYS_link,
 #endif
@@ -1576,7 +1692,7 @@ static const unsigned trapped_always[] = {
 enum { TO_ALLOW = 253, TO_TRAP, TO_PRETEND };
 
 struct program {
-    struct sock_filter code[128];
+    struct sock_filter code[160];
     unsigned short size;
 };
 
@@ -1654,8 +1770,12 @@ static void emit_conditional_traps(struct program *p) {
 static void build_filter(struct program *p, int spare_low) {
     unsigned targets[3];
     LOAD(arch);
-    IF_EQUAL(OUR_ARCH, 0, TO_ALLOW);
+    IF_EQUAL(OUR_ARCH, 0, TO_TRAP); /* int 0x80: numbers and arguments of another machine */
     LOAD(nr);
+#if defined(__x86_64__)
+    IF_BITS(0x80000000u, TO_ALLOW, 0); /* no call at all */
+    IF_BITS(X32_BIT, TO_TRAP, 0);
+#endif
     for (unsigned i = 0; i < LENGTH(trapped_always); i++)
         IF_EQUAL(trapped_always[i], TO_TRAP, 0);
     emit_conditional_traps(p);
@@ -1679,6 +1799,19 @@ struct kernel_sigaction {
 static unsigned long traps_seen; /* in this process */
 static int filter_installed;     /* survives fork, as the filter does; detected again after exec */
 
+/*
+** A call by the interface of another machine could write anything. What a kernel without that interface
+** answers is a refusal that programs expect.
+*/
+static long refuse_foreign_call(void) {
+    static int reported;
+    if (!reported) {
+        reported = 1;
+        warn("a 32-bit system call was refused: such calls are not recorded", "");
+    }
+    return -ENOSYS;
+}
+
 static void on_sigsys(int signal, siginfo_t *info, void *opaque) {
     ucontext_t *context = opaque;
     (void)signal;
@@ -1688,6 +1821,10 @@ static void on_sigsys(int signal, siginfo_t *info, void *opaque) {
     traps_seen++;
     if (control)
         __atomic_add_fetch(&control->trapped, 1, __ATOMIC_RELAXED);
+    if (info->si_arch != OUR_ARCH || call.number & X32_BIT) {
+        CONTEXT_RESULT(context) = refuse_foreign_call();
+        return;
+    }
     call = modern(&call);
     CONTEXT_RESULT(context) = observe(call);
 }
@@ -2203,6 +2340,51 @@ EXPORT long syscall(long number, ...) {
     va_end(rest);
     call = modern(&call);
     return with_errno(observe(call));
+}
+
+/*
+** The clock under the seed: while it is set, the wall clock advances by one millisecond each time it is
+** looked at, so that a file name made from it is the same in every run. Below Python, because libraries
+** bind `datetime` and `time` when they are imported. Clocks for measuring time are not touched.
+*/
+static int64_t seeded_clock; /* nanoseconds; zero: the real one */
+
+EXPORT void chaoskit_interposer_clock(int64_t nanoseconds) { seeded_clock = nanoseconds; }
+
+static int seeded_time(struct timespec *now) {
+    if (!seeded_clock)
+        return 0;
+    int64_t at = __atomic_add_fetch(&seeded_clock, 1000 * 1000, __ATOMIC_RELAXED);
+    *now = (struct timespec){at / 1000000000, at % 1000000000};
+    return 1;
+}
+
+EXPORT int clock_gettime(clockid_t clock, struct timespec *now) {
+    static int (*next)(clockid_t, struct timespec *); /* called too often to be looked up each time */
+    if ((clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE) && seeded_time(now))
+        return 0;
+    if (!next)
+        next = NEXT(clock_gettime);
+    return next(clock, now);
+}
+EXPORT int gettimeofday(struct timeval *restrict now, void *restrict zone) {
+    static int (*next)(struct timeval *restrict, void *restrict);
+    struct timespec seeded;
+    if (now && seeded_time(&seeded)) {
+        *now = (struct timeval){seeded.tv_sec, seeded.tv_nsec / 1000};
+        return 0;
+    }
+    if (!next)
+        next = NEXT(gettimeofday);
+    return next(now, zone);
+}
+EXPORT time_t time(time_t *place) {
+    struct timespec now;
+    if (!seeded_time(&now) && clock_gettime(CLOCK_REALTIME_COARSE, &now))
+        return -1;
+    if (place)
+        *place = now.tv_sec;
+    return now.tv_sec;
 }
 
 /* SIGSYS is reserved while there is a filter: a thread that blocks it dies of the first trap. */

@@ -113,8 +113,12 @@ class Control:
         action: Action | None = None,
         *,
         seccomp: bool = True,
+        check: bool = False,
     ) -> None:
-        """Prepares for one activation: clears counters and trace. No target may be attached."""
+        """Prepares for one activation: clears counters and trace. No target may be attached.
+
+        `check`: the trace also keeps what each operation replaces, so that unseen changes can be found.
+        """
         root = os.path.realpath(watched)
         if len(os.fsencode(root)) >= layout.ROOT_PATH_SIZE:
             raise ValueError(f"the path of the watched directory is too long: {root}")
@@ -125,7 +129,8 @@ class Control:
         self._put("generation", (self._get("generation") + 1) % 2**32)
         encoded = os.fsencode(root) + b"\0"
         self._memory[layout.ROOT_PATH_OFFSET : layout.ROOT_PATH_OFFSET + len(encoded)] = encoded
-        self._put("options", layout.OPTION_SECCOMP if seccomp else 0)
+        checking = layout.OPTION_CHECK if check else 0
+        self._put("options", (layout.OPTION_SECCOMP if seccomp else 0) | checking)
         self._arm_action(action or Action(kind="none"))
         self._put("mode", _MODES[mode])
 

@@ -78,8 +78,20 @@ class BlindSpot(msgspec.Struct, frozen=True):
         return f"before operation {self.at}: {self.what}{self.subject}"
 
 
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operation found in a file that it was about to change, move or remove."""
+
+    at: int  # before this operation
+    file: int
+    offset: int
+    data: bytes
+    whole: bool = False  # the whole file
+
+
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
     initial: tuple[Node, ...]  # the root first
     ops: tuple[Op, ...]
     blind_spots: tuple[BlindSpot, ...] = ()  # stores through a mapping, static programs...
     base: int = 0  # operations before this one belong to earlier lives (`continued`)
+    found: tuple[Found, ...] = ()  # if that was asked for
+    elsewhere: tuple[str, ...] = ()  # files outside the directory that were written to

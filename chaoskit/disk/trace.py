@@ -19,11 +19,11 @@ from typing import Final, Literal
 
 import msgspec
 
-from chaoskit.disk.ops import ROOT, BlindSpot, Kind, Node, Op, Trace
+from chaoskit.disk.ops import ROOT, BlindSpot, Found, Kind, Node, Op, Trace
 from chaoskit.inside import layout
 
 NodeKind = Literal["file", "dir", "symlink"]
-Note = Literal["warning", "before image", "sync_file_range"]  # records, not operations
+Note = Literal["warning", "before image", "sync_file_range", "elsewhere"]  # records, not operations
 Identity = tuple[int, int]  # device, inode
 
 KIND_NUMBERS: Final[dict[Kind, int]] = {
@@ -46,6 +46,7 @@ NOTE_NUMBERS: Final[dict[Note, int]] = {
     "warning": layout.KIND_WARNING,
     "before image": layout.KIND_BEFORE_IMAGE,
     "sync_file_range": layout.KIND_SYNC_RANGE,
+    "elsewhere": layout.KIND_ELSEWHERE,
 }
 _OPERATIONS: Final = {number: kind for kind, number in KIND_NUMBERS.items()}
 _NOTES: Final = {number: note for note, number in NOTE_NUMBERS.items()}
@@ -178,18 +179,38 @@ class _Decoder:
         self._next = len(start.nodes)
         self._ops: list[Op] = []
         self._blind_spots: list[BlindSpot] = []
+        self._found: list[Found] = []
+        self._elsewhere: list[str] = []
 
     def decode(self, raw: RawTrace) -> Trace:
         for record in records(raw.data):
             match record.kind:
                 case "warning":
                     self._warn(record.index, os.fsdecode(record.data), record.name)
-                case "before image" | "sync_file_range":
+                case "before image":
+                    self._note_found(record)
+                case "elsewhere":
+                    self._elsewhere.append(record.name)
+                case "sync_file_range":
                     pass
                 case kind:
                     self._ops.append(self._operation(record, kind))
         self._warn_about_losses(raw)
-        return Trace(initial=tuple(self._nodes), ops=tuple(self._ops), blind_spots=tuple(self._blind_spots))
+        return Trace(
+            initial=tuple(self._nodes),
+            ops=tuple(self._ops),
+            blind_spots=tuple(self._blind_spots),
+            found=tuple(self._found),
+            elsewhere=tuple(self._elsewhere),
+        )
+
+    def _note_found(self, record: Record) -> None:
+        number = self._numbers.get(record.file)
+        if number is not None:  # else the operation itself is reported
+            whole = bool(record.flags & layout.FLAG_WHOLE)
+            self._found.append(
+                Found(at=record.index, file=number, offset=record.offset, data=record.data, whole=whole)
+            )
 
     def _warn(self, index: int, what: str, subject: str = "") -> None:
         self._blind_spots.append(BlindSpot(index, what, subject))

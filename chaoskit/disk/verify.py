@@ -3,35 +3,111 @@
 A difference is something that the interposer did not see (a store through a mapping, a system call by
 another route) or that an image cannot hold (extended attributes). States rebuilt from such a trace prove
 nothing.
+
+The last state alone would not show what was overwritten, moved or removed in between. So each operation also
+keeps what it found (`Trace.found`): that, too, must be what the trace knows.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from chaoskit.disk.image import DirNode, FileNode, Image, Object, SymlinkNode
+from chaoskit.disk.kill_states import images
+from chaoskit.disk.ops import Found, Trace
 
 SQLITE_SHARED_MEMORY = "-shm"  # mapped, and rebuilt by the first process that opens the database
+SQLITE_DATABASE = b"SQLite format 3\0"
+SQLITE_INDEX = (3007000).to_bytes(4, sys.byteorder)  # how that memory begins
+BYTECODE = "__pycache__"
 MOST = 5
 
 
 def differences(image: Image, directory: Path) -> list[str]:
     """One line each, for the first few."""
+    return list(islice(_differences(image, directory), MOST))
+
+
+def surprises(trace: Trace) -> list[str]:
+    """Operations that found something else than the trace knows; the first few."""
+    return list(islice(_surprises(trace), MOST))
+
+
+def written_elsewhere(trace: Trace, harness: Path) -> list[str]:
+    """Files outside the directory that were written to and are still there; not those of the harness."""
+    lasting = (
+        path
+        for path in trace.elsewhere
+        if Path(path).is_file() and harness not in Path(path).parents and BYTECODE not in Path(path).parts
+    )
+    return [f"{path} was written to, outside of the directory" for path in islice(lasting, MOST)]
+
+
+def links_out(trace: Trace) -> list[str]:
+    """Symbolic links to what is not in the trace: also absolute ones, for a rebuilt state is elsewhere."""
+    if not any(op.kind == "symlink" for op in trace.ops):
+        return []
     found = []
-    for line in _differences(image, directory):
-        found.append(line)
-        if len(found) == MOST:
-            break
-    return found
+    for op, image in zip(trace.ops, islice(images(trace), 1, None), strict=True):
+        node = image.nodes.get(op.file)
+        if op.kind == "symlink" and isinstance(node, SymlinkNode):
+            path = image.path(op.file) or op.name
+            if os.path.normpath(Path(path).parent / node.target).startswith(("/", "..")):
+                found.append(f"the symbolic link {path} leads out of the directory, to {node.target}")
+    return found[:MOST]
+
+
+def is_sqlite_shared_memory(path: Path) -> bool:
+    """Not every file of that name: it belongs to a database, or begins as SQLite's does."""
+    if not path.name.endswith(SQLITE_SHARED_MEMORY):
+        return False
+    database = path.with_name(path.name.removesuffix(SQLITE_SHARED_MEMORY))
+    return _begins(database, SQLITE_DATABASE) or _begins(path, SQLITE_INDEX)
+
+
+def _begins(path: Path, expected: bytes) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(expected)) == expected
+    except OSError:
+        return False
+
+
+def _belongs_to_sqlite(image: Image, number: int) -> bool:
+    """The same question within an image."""
+    node = image.nodes.get(number)
+    for parent, name in node.links if node else ():
+        database = image.entry(parent, name.removesuffix(SQLITE_SHARED_MEMORY))
+        if name.endswith(SQLITE_SHARED_MEMORY) and database is not None:
+            return image.data(database).read_range(0, len(SQLITE_DATABASE)) == SQLITE_DATABASE
+    return False
+
+
+def _surprises(trace: Trace) -> Iterator[str]:
+    waiting: dict[int, list[Found]] = {}
+    for each in trace.found:
+        waiting.setdefault(each.at, []).append(each)
+    if not waiting:
+        return
+    for position, image in enumerate(images(trace)):
+        for found in waiting.get(position, ()):
+            known = image.data(found.file)
+            size = known.size if found.whole else len(found.data)
+            same = known.read_range(found.offset, size) == found.data
+            if not same and not _belongs_to_sqlite(image, found.file):
+                name = image.path(found.file) or "a file without a name"
+                yield f"before operation {position}, {name} had content that no operation wrote"
 
 
 def _differences(image: Image, directory: Path) -> Iterator[str]:
     known = {path: node for path, _, node in image.walk()}
     there = {str(path.relative_to(directory)): path for path in sorted(directory.rglob("*"))}
     for name in sorted(known.keys() | there.keys()):
-        if name.endswith(SQLITE_SHARED_MEMORY):
+        if is_sqlite_shared_memory(directory / name):
             continue
         if name not in there:
             yield f"{name} is in the trace but not in the directory"

@@ -52,6 +52,13 @@ def stop() -> None:
     _library().chaoskit_interposer_stop()
 
 
+def set_clock(seconds: float) -> None:
+    """From here on the wall clock starts at this time and advances each time it is read; 0: the real one."""
+    library = _library()
+    library.chaoskit_interposer_clock.argtypes = [ctypes.c_int64]
+    library.chaoskit_interposer_clock(int(seconds * 1_000_000_000))
+
+
 def position() -> int:
     """The number of operations so far: one read of shared memory."""
     if not _page:  # may have been activated by environment variables alone

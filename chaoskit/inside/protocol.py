@@ -34,6 +34,7 @@ class LifeSpec:
     interrupted: list[dict[str, Any]]  # operations that the previous life did not complete
     kill: NamedKill | None
     final: bool = False  # an extra life that only looks
+    clock: float = 0  # where the wall clock starts, in seconds; 0: the real clock
 
     @property
     def reuses_process(self) -> bool:

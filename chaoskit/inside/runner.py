@@ -56,9 +56,15 @@ def _run_life(spec: LifeSpec, channel: Channel, points: PointWatcher) -> Life:
         interposer.start(spec.directory, control)
     position = interposer.position if control else lambda: points.position
     life = Life(spec, channel, position)
-    outcome = entry(life)
-    if inspect.iscoroutine(outcome):
-        asyncio.run(outcome)
+    if spec.clock:
+        interposer.set_clock(spec.clock)
+    try:
+        outcome = entry(life)
+        if inspect.iscoroutine(outcome):
+            asyncio.run(outcome)
+    finally:
+        if spec.clock:
+            interposer.set_clock(0)
     if control:
         interposer.stop()
     points.end()

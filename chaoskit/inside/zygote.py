@@ -27,7 +27,9 @@ import os
 import signal
 import socket
 import sys
+import threading
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,8 @@ from chaoskit.inside.loading import load
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 PACKET = 1 << 16
+THREADED_LIBRARIES = ("openblas", "libgomp", "libiomp", "libmkl", "libzmq", "libgrpc", "polars", "libarrow")
+THREAD_VARIABLES = {f"{name}_NUM_THREADS" for name in ("OPENBLAS", "OMP", "MKL", "NUMEXPR", "BLIS")}
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -119,7 +123,12 @@ def why_not_fork(known: set[int]) -> str:
     """The reason why a fork would be unsafe, or an empty string."""
     threads = len(os.listdir("/proc/self/task"))  # runs once per fork, so it must be cheap
     if threads != 1:
-        return f"expected one thread before a fork, found {threads}: start threads in the entry"
+        return (
+            f"expected one thread before a fork, found {threads} ({', '.join(_extra_threads())}): start"
+            " threads in the entry or in open(), not at import; a library that starts them by itself usually"
+            " has a variable for their number"
+            f" ({', '.join(sorted(THREAD_VARIABLES & os.environ.keys()))} are 1 already)"
+        )
     for fd in map(int, os.listdir("/proc/self/fd")):
         if fd > 2 and fd not in known:
             with contextlib.suppress(OSError):  # the descriptor that listed the directory is closed by now
@@ -127,6 +136,20 @@ def why_not_fork(known: set[int]) -> str:
                 if not place.startswith(("/dev/", "/proc/")):
                     return f"expected no open file before a fork, found {place}: open it in the entry"
     return ""
+
+
+def _extra_threads() -> Iterator[str]:
+    """The names of all threads but the first, and the libraries that are known to start some at import."""
+    known = {str(each.native_id): each.name for each in threading.enumerate()}
+    for number in sorted(os.listdir("/proc/self/task"), key=int):
+        if int(number) != os.getpid():
+            with contextlib.suppress(OSError):  # it has just ended
+                name = Path(f"/proc/self/task/{number}/comm").read_text().strip()
+                yield known.get(number, name)
+    mapped = Path("/proc/self/maps").read_text()
+    found = [name for name in THREADED_LIBRARIES if name in mapped]
+    if found:
+        yield f"loaded: {', '.join(found)}"
 
 
 def kill_children(but: set[int]) -> None:

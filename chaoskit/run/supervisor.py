@@ -34,7 +34,7 @@ from chaoskit.disk.continued import continued
 from chaoskit.disk.kill_states import last_image
 from chaoskit.disk.ops import Trace
 from chaoskit.disk.staging import StagingDirectory
-from chaoskit.disk.verify import differences
+from chaoskit.disk.verify import differences, links_out, surprises, written_elsewhere
 from chaoskit.faults.kind import Arming, kind_of
 from chaoskit.inside.points import KILLED
 from chaoskit.inside.protocol import LifeSpec
@@ -70,6 +70,8 @@ from chaoskit.run.zygote import Zygote
 HISTORY_FILE = "history.jsonl"
 STATE = "state"  # below a run's directory: what the target persists
 _JSON = msgspec.json.Encoder()
+START_OF_TIME = 1_700_000_000  # of a seeded clock; each life begins some time after the one before
+MINUTE = 60
 PASSED = 3  # points before a crash that its story shows
 LIVES_PER_PROCESS = 120  # bounds the number of states that a leak in the target can affect
 
@@ -151,7 +153,9 @@ class Supervisor:
         run = self.carry_out(Schedule(), directory, workload, look_again=False)
         trace = self._watch.trace()
         unseen = differences(last_image(trace), directory / STATE)
-        return run, Recording(trace, run.history.events, tuple(unseen))
+        unseen += [*surprises(trace), *links_out(trace), *written_elsewhere(trace, directory)]
+        told = msgspec.structs.replace(trace, found=())  # compared, and no longer needed
+        return run, Recording(told, run.history.events, tuple(unseen))
 
     def _finish_off(self, run: _RunInProgress, fault: Fault) -> None:
         """Applies the fault to the directory of the process that it killed."""
@@ -219,7 +223,7 @@ class Supervisor:
         run.events.append(Born(life))
         arming = kind_of(fault).arm(fault) if fault else Arming()
         if watch:
-            watch.arm(run.state, arming.disk)
+            watch.arm(run.state, arming.disk, check=life == 0 and fault is None)
         # What a life had reported before it hung must not be lost with it; where the target is somebody
         # else's, that is worth a message at a time.
         buffered = fault is None and not self._scenario.target.looks_again
@@ -238,7 +242,7 @@ class Supervisor:
         if not final:  # plans crash what a target does, not the harness' look at it
             run.traces.append(firings_of(watch.trace(), run.events, life) if watch else named)
         if watch:
-            run.doubts += [Doubt("blind-spot", str(spot)) for spot in watch.blind_spots()]
+            run.doubts += [Doubt("blind-spot", text) for text in _unseen(watch, run.state, fault)]
         struck = killed_at_name or bool(watch and watch.fired)
         return self._note_end(run, life, fault, conversation, _Ending(timely, status, struck, watch))
 
@@ -253,7 +257,8 @@ class Supervisor:
         if fault and end.struck:
             run.strike(life, fault)
         if not end.timely:
-            return run.end(life, "hung", f"did not finish in {self._deadline:g} s and was killed")
+            late = f"did not finish in {self._deadline:g} s, its deadline, and was killed"
+            return run.end(life, "hung", late)
         if said.last:
             return run.end(life, "completed" if said.last == "completed" else "failed", said.detail)
         return run.end(life, "died", describe_status(end.status or 0))
@@ -282,6 +287,7 @@ class Supervisor:
             interrupted=interrupted(run.events, life - 1),
             kill=arming.named,
             final=final,
+            clock=START_OF_TIME + MINUTE * life if self._scenario.target.seeded_clock else 0,
         )
 
 
@@ -398,6 +404,13 @@ class _RunInProgress:
             doubts=tuple(self.doubts),
             origin=self.origin,
         )
+
+
+def _unseen(watch: DiskWatch, state: Path, fault: Fault | None) -> list[str]:
+    """What the interposer could not record. A real crash also shows a state that no run would leave at its
+    end: it must be the one that the trace tells."""
+    spots = list(dict.fromkeys(map(str, watch.blind_spots())))
+    return spots if fault is None else [*spots, *differences(last_image(watch.trace()), state)]
 
 
 def passed_before(fault: Fault, trace: Sequence[Firing]) -> tuple[str, ...]:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from chaoskit.disk import interposer, trace as disk_trace
 from chaoskit.disk.ops import BlindSpot, Trace
-
-SQLITE_SHARED_MEMORY = "-shm"  # an index of the -wal, rebuilt by the first process that opens the database
+from chaoskit.disk.verify import is_sqlite_shared_memory
 
 
 class DiskWatch:
@@ -29,11 +28,11 @@ class DiskWatch:
     def fired(self) -> bool:
         return self._control.fired == "yes"
 
-    def arm(self, state: Path, action: interposer.Action | None) -> None:
+    def arm(self, state: Path, action: interposer.Action | None, *, check: bool = False) -> None:
         """Prepares for a life in `state`, which must not change until the life begins."""
         self._decoded = None
         self._start = disk_trace.snapshot(state)
-        self._control.arm(state, "record", action)
+        self._control.arm(state, "record", action, check=check)
 
     def trace(self) -> Trace:
         """The operations of a finished life."""
@@ -43,7 +42,8 @@ class DiskWatch:
 
     def blind_spots(self) -> list[BlindSpot]:
         """Operations that could not be traced and may matter."""
-        return [spot for spot in self.trace().blind_spots if not spot.subject.endswith(SQLITE_SHARED_MEMORY)]
+        spots = self.trace().blind_spots
+        return [spot for spot in spots if not is_sqlite_shared_memory(Path(spot.subject))]
 
     def close(self) -> None:
         self._control.close()

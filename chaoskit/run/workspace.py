@@ -30,9 +30,9 @@ def base_directory() -> Path:
 class Workspace:
     """A context manager; `path` is removed at its end."""
 
-    def __init__(self) -> None:
+    def __init__(self, base: Path | None = None) -> None:
         self.session = secrets.token_hex(8)
-        self.path = Path(tempfile.mkdtemp(prefix="chaoskit-", dir=base_directory()))
+        self.path = Path(tempfile.mkdtemp(prefix="chaoskit-", dir=base or base_directory()))
         guardian = Path(__file__).with_name("guardian.py")
         self._guardian = subprocess.Popen(
             [sys.executable, "-I", "-S", str(guardian), str(self.path), self.session],

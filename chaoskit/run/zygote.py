@@ -19,10 +19,10 @@ from chaoskit.run import environment
 from chaoskit.run.workspace import SESSION_VARIABLE
 
 # Threads at import would make forking unsafe: libraries that use these variables start none.
-SINGLE_THREADED = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+SINGLE_THREADED = {f"{library}_NUM_THREADS": "1" for library in ("OPENBLAS", "OMP", "MKL", "NUMEXPR", "BLIS")}
 
 
-def _environment(session: str, watch_disk: bool, python: str, hash_seed: int) -> dict[str, str]:
+def _environment(session: str, preload: bool, python: str, hash_seed: int) -> dict[str, str]:
     # The target imports modules from the same path as the harness. In a separate environment it gets
     # only the modules that have to run inside it.
     ours = [path for path in sys.path if path]
@@ -30,7 +30,7 @@ def _environment(session: str, watch_disk: bool, python: str, hash_seed: int) ->
     # Runs with the same seed must be the same: the order of sets must not differ between them.
     fixed = {"PYTHONHASHSEED": str(hash_seed), **SINGLE_THREADED}
     own = {"PYTHONPATH": paths, **fixed, SESSION_VARIABLE: session}
-    return interposer.preload({**os.environ, **own}) if watch_disk else {**os.environ, **own}
+    return interposer.preload({**os.environ, **own}) if preload else {**os.environ, **own}
 
 
 class CannotStart(Exception):
@@ -89,7 +89,7 @@ class Zygote:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # only the harness gets Ctrl-C; it then ends the zygote
                 stdin=subprocess.DEVNULL,
-                env=_environment(session, watch_disk, python, hash_seed),
+                env=_environment(session, watch_disk or target.seeded_clock, python, hash_seed),
             )
         self._check(self._answer())
 

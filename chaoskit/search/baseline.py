@@ -9,8 +9,9 @@ from pathlib import Path
 import msgspec
 
 from chaoskit.model import Ended, Placed, Run, Schedule, Workload
+from chaoskit.search import difference
 from chaoskit.search.outcome import Outcome
-from chaoskit.search.rig import CannotTest, Rig
+from chaoskit.search.rig import CannotTest, NotSeen, Rig
 
 NO_POINTS = (
     "its run without faults passed no persist point: expected "
@@ -22,9 +23,11 @@ DIFFERS = (
     "the target takes time, ids or randomness from a source other than its seed"
 )
 
-REMEDY = (
-    "a wall clock, a thread or a random id in a file name or in the order of writes: derive it from the seed,"
-    " or let one thread write"
+SHOWN = 2  # blind spots
+SLOW = " (if it is only slow, allow more: `deadline = 120` in the adapter's class, or --deadline 120)"
+TRAPPED = (
+    "its process died of SIGSYS: it makes system calls where the interposer cannot follow, in a thread that"
+    " blocks all signals (as POSIX aio does) or in a program that was started without it"
 )
 
 
@@ -46,9 +49,18 @@ def undisturbed(
             outcome, known = judge_undisturbed(rig, run, place, workload)
             if outcome.judgement.findings:  # wrong without any fault, in at least one of two runs
                 raise ViolatedUndisturbed(outcome, known)
-        raise CannotTest(f"{DIFFERS}: {first_difference(first, second)}")
+        raise CannotTest(f"{DIFFERS}: {_first_difference(rig, first, second, workload)}")
     shutil.rmtree(other)
     return judge_undisturbed(rig, first, directory, workload)
+
+
+def _first_difference(rig: Rig, first: Run, second: Run, workload: Workload) -> str:
+    """The operation with its bytes, where the disk is watched: two more runs, recorded, show it."""
+    if rig.watches_disk:
+        seen = difference.of_traces(rig.record(workload).trace, rig.record(workload).trace)
+        if seen:
+            return seen
+    return difference.of_runs(first, second)
 
 
 class ViolatedUndisturbed(Exception):
@@ -58,22 +70,6 @@ class ViolatedUndisturbed(Exception):
         super().__init__("; ".join(f.message for f in outcome.judgement.findings))
         self.outcome = outcome
         self.workload = workload
-
-
-def first_difference(one: Run, other: Run) -> str:
-    """Where two runs part, and what usually causes it."""
-    for mine, theirs in itertools.zip_longest(one.traces[0], other.traces[0]):
-        if mine != theirs:
-            names = [str(firing.point) if firing else "nothing" for firing in (mine, theirs)]
-            return f"one run passes {names[0]} where the other passes {names[1]} ({REMEDY})"
-    for event, its in itertools.zip_longest(one.history.events, other.history.events):
-        if event != its:
-            return f"one run reports {_short(event)} where the other reports {_short(its)} ({REMEDY})"
-    return REMEDY
-
-
-def _short(event: object) -> str:
-    return repr(event)[:160]
 
 
 def judge_undisturbed(rig: Rig, run: Run, directory: Path, workload: Workload) -> tuple[Outcome, Workload]:
@@ -93,8 +89,15 @@ def strays(run: Run, workload: Workload) -> bool:
 
 def _check_completed(run: Run, directory: Path) -> None:
     end = list(run.history.of(Ended))[-1]
+    if end.how == "died" and "SIGSYS" in end.detail:
+        raise NotSeen(TRAPPED)
     if end.how != "completed":
         printed = (directory / "stderr-0").read_text(errors="replace").strip()
-        raise CannotTest(f"its run without faults {end.how}: {end.detail.strip()}\n{printed}".strip())
+        remedy = SLOW if end.how == "hung" else ""
+        raise CannotTest(f"its run without faults {end.how}: {end.detail.strip()}{remedy}\n{printed}".strip())
+    unseen = [str(doubt) for doubt in run.doubts if doubt.kind == "blind-spot"]
+    if unseen:
+        more = f" (and {len(unseen) - SHOWN} more)" if len(unseen) > SHOWN else ""
+        raise NotSeen(f"{'; '.join(unseen[:SHOWN])}{more}")
     if run.doubts:
         raise CannotTest(f"its run without faults is in doubt: {'; '.join(map(str, run.doubts))}")

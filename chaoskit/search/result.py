@@ -1,4 +1,4 @@
-"""Results: the sum of outcomes. Pure.
+"""Results: the sum of outcomes. Pure, but for the origin of a target that goes into its tokens.
 
 A Partial holds the findings and counts of a part of a campaign: a worker, a shard, one of several
 campaigns. Partials form a commutative monoid: `Partial()` is its zero, `merge` adds two of them, and
@@ -17,8 +17,9 @@ import msgspec
 from chaoskit import __version__, repro
 from chaoskit.disk.hint import Hint
 from chaoskit.model import Doubt, DoubtKind, Event, Finding, PersistPoint, Repro, Schedule, Verdict
+from chaoskit.search.origin import Origin, origin_of
 from chaoskit.search.outcome import Outcome
-from chaoskit.settings import Settings
+from chaoskit.settings import Settings, strikes_disk
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -277,11 +278,14 @@ class Accumulator:
 
 def with_tokens(found: Partial, settings: Settings) -> Partial:
     """Fills in each witness' token, which depends on the settings of its scenario."""
-    named = {key: _with_token(witness, settings) for key, witness in found.witnesses.items()}
+    if not found.witnesses:
+        return found
+    origin = origin_of(settings.scenario)
+    named = {key: _with_token(witness, settings, origin) for key, witness in found.witnesses.items()}
     return msgspec.structs.replace(found, witnesses=named)
 
 
-def _with_token(witness: Witness, settings: Settings) -> Witness:
+def _with_token(witness: Witness, settings: Settings, origin: Origin) -> Witness:
     if witness.token:
         return witness
     wanted = Repro(
@@ -293,6 +297,11 @@ def _with_token(witness: Witness, settings: Settings) -> Witness:
         schedule=witness.schedule,
         signature=witness.finding.signature,
         store=settings.store,
+        deadline=settings.deadline,
+        cold=settings.cold,
+        watched=settings.watches_disk and not strikes_disk(witness.schedule),
+        adapter=origin.adapter,
+        versions=origin.versions,
     )
     return msgspec.structs.replace(witness, token=repro.encode(wanted))
 

@@ -16,8 +16,10 @@ from pathlib import Path
 
 import msgspec
 
+from chaoskit.disk.apply import initial_image
+from chaoskit.faults.kill import Kill
 from chaoskit.model import Doubt, Judgement, Run, Schedule, Verdict, Workload
-from chaoskit.recording import CrashState, Recording
+from chaoskit.recording import CrashState, Recording, points
 from chaoskit.registry import Resolved
 from chaoskit.run.supervisor import Supervisor
 from chaoskit.run.watch import DiskWatch
@@ -74,6 +76,10 @@ class Rig:
         """Runs that are not finished by then (monotonic clock) raise OutOfTime."""
         self._supervisor.until = until
 
+    @property
+    def watches_disk(self) -> bool:
+        return self._watch is not None
+
     def workload(self, seed: int | None = None) -> Workload:
         """The workload of this seed, by default the campaign's."""
         seed = self._settings.seed if seed is None else seed
@@ -91,6 +97,11 @@ class Rig:
     def record_recovery(self, earlier: Schedule, workload: Workload) -> Recording | None:
         """The life that recovers from these faults; None if one of them did not fire."""
         return self._supervisor.record_recovery(earlier, self._new_directory(), workload)
+
+    def start_afresh(self, recording: Recording, workload: Workload) -> Run:
+        """A life in a directory as it was before the recording, when everything recorded has happened."""
+        nothing = CrashState(0, initial_image(recording.trace), Kill(points(recording.trace)[0], "before"))
+        return self._supervisor.recover(recording, nothing, self._new_directory(), workload)
 
     def judge(self, schedule: Schedule, workload: Workload) -> Outcome:
         """Runs the schedule for real and judges it; keeps the run if it does not hold."""

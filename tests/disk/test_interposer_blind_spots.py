@@ -127,6 +127,34 @@ def test_io_uring_is_reported(watched: Watched) -> None:
         assert any("io_uring" in text or "libaio" in text for text in map(str, trace.blind_spots))
 
 
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="int 0x80 is of x86")
+@pytest.mark.parametrize("code", ["53 89f8 89f3 87d1 cd80 5b 4898 c3", "4889f8 0d00000040 0f05 c3"])
+def test_calls_by_the_interface_of_another_machine_are_refused_and_reported(
+    watched: Watched, code: str
+) -> None:
+    trace = watched.record(f"""
+        import ctypes, mmap
+        memory = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+        memory.write(bytes.fromhex("{code}"))
+        place = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        assert ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_long)(place)(20) == -38     # ENOSYS
+        assert ctypes.CDLL(None).syscall(-1) == -1                                  # no call at all
+    """)
+    assert ["32-bit system call was refused" in str(spot) for spot in trace.blind_spots] == [True]
+
+
+def test_extended_attributes_are_reported(watched: Watched, tmp_path: Path) -> None:
+    (tmp_path / "outside").touch()
+    trace = watched.record(f"""
+        import os
+        open("f", "w").close()
+        os.setxattr({str(tmp_path / "outside")!r}, "user.a", b"1")
+        os.setxattr("f", "user.a", b"1")
+        fd = os.open("f", os.O_RDONLY); os.setxattr(fd, "user.b", b"1"); os.removexattr(fd, "user.b")
+    """)
+    assert [spot.subject.rpartition("/")[2] for spot in trace.blind_spots] == ["f"] * 3
+
+
 def test_without_the_filter_stdio_is_missed_but_python_is_not(watched: Watched) -> None:
     code = """
         import ctypes

@@ -32,9 +32,16 @@ class Watched:
         self.control = control
         self.start: Snapshot = snapshot(directory)
 
-    def arm(self, mode: Mode = "record", action: Action | None = None, *, seccomp: bool = True) -> None:
+    def arm(
+        self,
+        mode: Mode = "record",
+        action: Action | None = None,
+        *,
+        seccomp: bool = True,
+        check: bool = False,
+    ) -> None:
         self.start = snapshot(self.directory)
-        self.control.arm(self.directory, mode, action, seccomp=seccomp)
+        self.control.arm(self.directory, mode, action, seccomp=seccomp, check=check)
 
     def run(
         self,
@@ -45,6 +52,10 @@ class Watched:
         seccomp: bool = True,
     ) -> subprocess.CompletedProcess[str]:
         self.arm(mode, action, seccomp=seccomp)
+        return self.go(program)
+
+    def go(self, program: str | Sequence[str]) -> subprocess.CompletedProcess[str]:
+        """Once it is armed."""
         return subprocess.run(
             command_of(program),
             cwd=self.directory,

@@ -7,6 +7,8 @@ import json
 import os
 import signal
 import threading
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 K = ("kept", "docs")
@@ -565,4 +567,33 @@ class HangsForLong(_Marked):
     def save(self, session, state):
         while self.dirty:
             signal.pause()
+
+
+class TimeNamed(Base):
+    """Sound: one file per version, named by the time, of which the latest counts"""
+
+    promises = {"durable": ("kept", "docs", "power"), "loadable": ("opens", "docs")}
+
+    def save(self, session, state):
+        stamp = f"{datetime.now(UTC).timestamp():.6f}-{time.time_ns()}"
+        self.put(self.directory / f"{session}.{stamp}.json", state)
+
+    def load(self, session):
+        found = sorted(self.directory.glob(f"{session}.*.json"))
+        return json.loads(found[-1].read_text()) if found else None
+
+
+class TimeNamedSeeded(TimeNamed):
+    """The same, under a clock that follows the seed"""
+
+    clock = "seeded"
+
+
+class Sleeps(Base):
+    """Slow, and says so with too short a deadline"""
+
+    deadline = 0.5
+
+    def save(self, session, state):
+        time.sleep(0.3)
         super().save(session, state)
