@@ -2370,7 +2370,7 @@ EXPORT int clock_gettime(clockid_t clock, struct timespec *now) {
 EXPORT int gettimeofday(struct timeval *restrict now, void *restrict zone) {
     static int (*next)(struct timeval *restrict, void *restrict);
     struct timespec seeded;
-    if (now && seeded_time(&seeded)) {
+    if (seeded_time(&seeded)) {
         *now = (struct timeval){seeded.tv_sec, seeded.tv_nsec / 1000};
         return 0;
     }
