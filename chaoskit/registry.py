@@ -126,7 +126,7 @@ def adapter(name: str) -> Adapter:
 
 
 def _scenario_of_target(name: str) -> Scenario:
-    """A variant is one of the scenario's own, or one more flag in its workload: zombie, fickle, race, fork."""
+    """A variant is one of the scenario's own, or a flag of the workload: zombie, fickle, race, fork."""
     asked = parse_target(name)
     variant = asked.variant
     found = adapter(asked.without_variant)
