@@ -93,6 +93,7 @@ HOW_MUCH_IS_TRIED = {
     "bias",
     "runs",
     "until_violation",
+    "depth",
     "accept_incomplete",
     "seconds",
     "jobs",

@@ -324,7 +324,8 @@ def _check_that_it_was_seen(recording: Recording) -> None:
 
 def _check_that_it_is_there(ready: Ready, recording: Recording) -> None:
     """A store that finds its saves in an empty directory keeps them elsewhere: no crash state has them."""
-    probe = next(ready.rig.start_afresh(recording, ready.workload).history.of(Probe, "recovered"), None)
+    looks = ready.rig.start_afresh(recording, ready.workload).history.of(Probe, "recovered")
+    probe = next((look for look in looks if look.life == 1), None)
     for session, look in (probe.data.get("sessions", {}) if probe else {}).items():
         found = [look.get("load"), *(look.get("items") or ()), *(look.get("history") or ())]
         saves = [each for each in found if isinstance(each, list)]

@@ -100,7 +100,9 @@ class Rig:
 
     def start_afresh(self, recording: Recording, workload: Workload) -> Run:
         """A life in a directory as it was before the recording, when everything recorded has happened."""
-        nothing = CrashState(0, initial_image(recording.trace), Kill(points(recording.trace)[0], "before"))
+        fault = Kill(points(recording.trace)[0], "before")
+        # Nothing is delivered, so nothing is interrupted: the life looks before it changes anything.
+        nothing = CrashState(0, initial_image(recording.trace), fault, delivered=False)
         return self._supervisor.recover(recording, nothing, self._new_directory(), workload)
 
     def judge(self, schedule: Schedule, workload: Workload) -> Outcome:

@@ -46,25 +46,26 @@ class SqliteStore:
 
 
 class JsonlStore:
-    """One line per save, appended. Opening cuts off a torn last line."""
+    """One line per save, appended. Opening cuts off a torn last line, and syncs what a killed process has left
+    unsynced: what follows must not become durable before it."""
 
     def __init__(
         self, directory: Path, *, sync: bool = True, sync_directory: bool = True, cut: bool = True
     ) -> None:
         self._path = directory / "store.jsonl"
         self._sync = sync
-        new = not self._path.exists()
         self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-        if new and sync_directory:
+        if sync_directory:
             sync_names(directory)
         if cut:
             self._cut()
+        if sync and os.fstat(self._fd).st_size:
+            os.fsync(self._fd)
 
     def _cut(self) -> None:
         whole, newline, torn = self._path.read_bytes().rpartition(b"\n")
         if torn:
             os.ftruncate(self._fd, len(whole + newline))
-            os.fsync(self._fd)
 
     def save(self, n: int, text: str) -> None:
         line = json.dumps([n, text]).encode() + b"\n"
