@@ -72,7 +72,9 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[CertifiedFinding, ...] = ()
     unknown: tuple[str, ...] = ()
     suite: dict[str, Any] | None = None  # result of the vendor's own conformance suite on the same target
-    seconds: float = 0.0
+    seconds: float = 0.0  # in total
+    environment_seconds: float = 0.0  # of these, until the required packages were installed
+    starting_seconds: float = 0.0  # ... and until the target was imported
 
     @property
     def tiers(self) -> list[str]:

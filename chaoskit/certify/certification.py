@@ -63,6 +63,7 @@ def certify(
     adapter = registry.adapter(target)
     progress(SoFar(phase="installing"))
     python = environment.interpreter(adapter.requires, say)
+    installed = time.monotonic() - started
     names = chosen(wanted or default_tiers())
     examination = _Examination(settings, adapter, [tiers()[name] for name in names], progress)
     examination.run()
@@ -71,6 +72,7 @@ def certify(
         suite.run(adapter, say),
         {**environment.versions(python, adapter.requires), "python": platform.python_version()},
         time.monotonic() - started,
+        installed,
     )
 
 
@@ -167,7 +169,7 @@ class _Examination:
     # --- the certificate
 
     def certificate(
-        self, vendors: dict[str, Any] | None, versions: dict[str, str], seconds: float
+        self, vendors: dict[str, Any] | None, versions: dict[str, str], seconds: float, installed: float
     ) -> Certificate:
         adapter, recording, found = self._adapter, self._recording, self._search.found
         assert recording is not None
@@ -204,6 +206,8 @@ class _Examination:
             unknown=tuple(str(doubt) for _, doubt in sorted(found.doubts.values())),
             suite=vendors,
             seconds=seconds,
+            environment_seconds=installed,
+            starting_seconds=self._search.starting,
         )
         return msgspec.structs.replace(made, verdict=made.decide())
 

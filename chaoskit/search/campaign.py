@@ -72,7 +72,9 @@ def prepared(
 ) -> Iterator[Ready]:
     """Raises CannotTest if the target fails without faults."""
     search.announce("starting")
+    began = time.monotonic()
     with open_rig(resolved) as (rig, workspace):
+        search.starting += time.monotonic() - began
         search.announce("running without faults")
         baseline, workload = undisturbed(rig, needs_points=needs_points)
         recording = None
@@ -131,6 +133,7 @@ class Search:
         self._planned: int | None = 0
         self._campaigns = 0
         self.cut_short = False  # a sweep did not reach its end
+        self.starting = 0.0  # seconds until the target was imported
         self._so_far = SoFar(phase="starting", limit=budget.limit)
 
     def announce(self, phase: str, **numbers: int | None) -> None:

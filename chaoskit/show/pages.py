@@ -61,13 +61,20 @@ def facts(c: Certificate) -> list[str]:
         f"- settings in force: {settings}",
         (f"- writes: {_some(c.files)}; {c.operations / max(1, c.saves):.1f} disk operations per save"),
         f"- style: {c.style}; one acknowledgement covers {c.unit}",
-        f"- seed {c.seed}, {saves}, {c.date}, chaoskit {c.chaoskit}, {c.seconds:.0f} s",
+        f"- seed {c.seed}, {saves}, {c.date}, chaoskit {c.chaoskit}, {c.seconds:.0f} s{_of_which(c)}",
     ]
 
 
 def _some(files: Sequence[str]) -> str:
     more = f" and {len(files) - 8} more" if len(files) > 8 else ""
     return (", ".join(files[:8]) or "nothing") + more
+
+
+def _of_which(c: Certificate) -> str:
+    """The part of the time in which nothing was tested, where it is worth a word."""
+    parts = {"environment": c.environment_seconds, "imports": c.starting_seconds}
+    worth = [f"{name} {seconds:.0f} s" for name, seconds in parts.items() if seconds >= 1]
+    return f" ({', '.join(worth)})" if worth else ""
 
 
 def _bold(sign: str) -> str:

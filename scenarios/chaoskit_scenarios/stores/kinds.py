@@ -46,7 +46,7 @@ class SqliteStore:
 
 
 class JsonlStore:
-    """One line per save, appended. Opening cuts off a torn last line, and syncs what a killed process has left
+    """One line per save, appended. Opening cuts off a torn last line, and syncs what a killed process left
     unsynced: what follows must not become durable before it."""
 
     def __init__(
