@@ -6,7 +6,8 @@ import pytest
 from chaoskit_scenarios.targets import TARGETS
 
 from chaoskit.adapter import BadAdapter, read
-from chaoskit.inside.store_driver import at_once, items_of, recognised
+from chaoskit.inside.saved_data import items_of, recognised
+from chaoskit.inside.store_driver import at_once
 
 STORE = """
 DOCS = "https://example.org/docs"

@@ -32,7 +32,9 @@ from typing import Any
 
 from chaoskit.inside.life import Life
 from chaoskit.inside.loading import load
-from chaoskit.inside.store_driver import awaited, introduce, make_repeatable
+from chaoskit.inside.repeatable import make_repeatable
+from chaoskit.inside.store import awaited
+from chaoskit.inside.store_driver import introduce
 
 Message = dict[str, Any]  # {"role": "user" | "assistant" | "tool", "calls": [id...], "call_id": id}
 RESUMERS = 2
