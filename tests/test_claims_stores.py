@@ -231,3 +231,22 @@ def test_data_that_cannot_be_read_while_the_disk_fails_is_not_lost():
 def test_every_claim_has_sound_and_broken_examples():
     assert {claim.name for claim, _, kinds in EXAMPLES if kinds} == set(registry.claims("store"))
     assert {claim.name for claim, _, kinds in EXAMPLES if not kinds} == set(registry.claims("store"))
+
+
+# --- a state that returns to an earlier value
+
+
+def saved(*numbers, shown):
+    """Saves with these numbers, each acknowledged, and then a look at the latest."""
+    events = [Born(0)]
+    for op, n in enumerate(numbers, 1):
+        change = {"do": "save", "session": "a", "n": n, "size": 3}
+        events += [Invoke(0, 0, op, "change", change), Ack(0, 0, "changed", change), Ok(0, 0, op)]
+    return History((*events, Probe(0, 0, "end", {"sessions": {"a": {"load": [shown]}}})))
+
+
+def test_the_latest_is_the_state_that_was_saved_last_also_if_it_was_saved_before():
+    durable = registry.claims()["durable"].check
+    assert not list(durable(saved(1, 2, 1, shown=1)))
+    assert [v.kind for v in durable(saved(1, 2, 1, shown=2))] == ["lost"]
+    assert [v.kind for v in durable(saved(1, 2, shown=1))] == ["lost"]

@@ -1,4 +1,4 @@
-"""What is saved in a store under test: a state or an item is identified by its number, and compared in full."""
+"""The data saved in a store under test: a state or item is identified by its number and compared in full."""
 
 from __future__ import annotations
 

@@ -85,6 +85,7 @@ def _changes(
 
 def _delete(steps: list[Step], place: int) -> None:
     """The session that has most to delete by then."""
+    place = max(1, place)
     there = Counter(step["session"] for step in steps[:place])
     ((session, _),) = there.most_common(1)
     steps.insert(place, {"do": "delete", "session": session})
@@ -97,7 +98,8 @@ def _return_to_an_earlier_state(rng: random.Random, steps: list[Step]) -> None:
     for place, step in enumerate(steps):
         if step["do"] == "save":
             saved.setdefault(step["session"], []).append(place)
-    possible = [places for places in saved.values() if len(places) > 2]
+    largest = max(step["size"] for step in steps)
+    possible = [p for p in saved.values() if len(p) > 2 and steps[p[-1]]["size"] < largest]
     if possible:
         places = rng.choice(possible)
         steps[places[-1]] = dict(steps[places[-3]])
