@@ -305,7 +305,7 @@ def _check_that_it_works(events: Sequence[Event], baseline: Outcome) -> None:
         raise CannotTest(f"{what['do']} {what.get('n', '')} failed without any fault: {failed.error}")
     if baseline.judgement.findings:
         finding = baseline.judgement.findings[0]
-        when = "without any crash, after a clean restart in a new process"
+        when = "without any crash, after a clean restart in a new process, with its directory moved"
         raise CannotTest(f"{finding.signature} {when}: {finding.message}")
 
 

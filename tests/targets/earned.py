@@ -133,6 +133,19 @@ class HashNamed(Base):
 _cleaned: set[int] = set()
 
 
+class AbsolutePaths(Base):
+    """Notes where its files are, by their full paths"""
+
+    def save(self, session, state):
+        super().save(session, state)
+        self.put(self.directory / f"{session}.where", str(self.path(session)))
+
+    def load(self, session):
+        where = self.directory / f"{session}.where"
+        path = Path(json.loads(where.read_text())) if where.exists() else None
+        return json.loads(path.read_text()) if path and path.exists() else None
+
+
 class CleansOnce(Base):
     """Removes what it takes for leftovers, once per process"""
 
