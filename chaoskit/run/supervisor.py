@@ -390,7 +390,7 @@ class _RunInProgress:
         return how
 
     def move(self) -> None:
-        """Rebuilt states have a directory of their own: what works only where it was made cannot be tested."""
+        """Rebuilt states have a directory of their own: what works only where it was made is not tested."""
         moved = self.state.with_name("moved")
         self.state.rename(moved)
         self.state = moved

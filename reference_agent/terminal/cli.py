@@ -24,14 +24,20 @@ from reference_agent.store.registry import DEFAULT, STORES, UnknownName, name_in
 
 HELP = ("-h", "--help")
 INTERRUPTED = 130  # the shell's exit code for a process ended by Ctrl-C
-EXAMPLES = """\
-examples:
-  reference-agent chat                    start a session
-  reference-agent chat --resume ID        resume it, also after a kill -9
-  reference-agent say ID TEXT --new       send one request, for scripts
-
-exit codes: 0 done, 1 failed (one line on stderr gives the reason),
+EXIT_CODES = """exit codes: 0 done, 1 failed (one line on stderr gives the reason),
 2 usage error, 130 interrupted"""
+EXAMPLES = {
+    "": (
+        "reference-agent chat                    start a session",
+        "reference-agent chat --resume ID        resume it, also after a kill -9",
+        "reference-agent say ID TEXT --new       send one request, for scripts",
+    ),
+    "chat": ("reference-agent chat --store files", "reference-agent chat --resume ID"),
+    "sessions": ("reference-agent sessions", "reference-agent sessions --store files"),
+    "show": ("reference-agent show ID", "reference-agent show ID --store files"),
+    "say": ("reference-agent say ID 'Pay invoice 17' --new", "reference-agent say ID 'Go on' --request r2"),
+    "serve": ("reference-agent serve", "reference-agent serve --port 0 --store files"),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,20 +69,22 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="reference-agent",
         description="A durable agent in the terminal. Kill it at any time, and resume.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        **_ending(""),
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     place, model = _place(), _model()
     chat = commands.add_parser(
-        "chat", parents=[place, model], help="chat with the agent (the default command)"
+        "chat", parents=[place, model], help="chat with the agent (the default command)", **_ending("chat")
     )
     chat.add_argument("--resume", metavar="ID", help="resume a session")
-    commands.add_parser("sessions", parents=[place], help="list all sessions")
-    show = commands.add_parser("show", parents=[place], help="print a conversation")
+    commands.add_parser("sessions", parents=[place], help="list all sessions", **_ending("sessions"))
+    show = commands.add_parser("show", parents=[place], help="print a conversation", **_ending("show"))
     show.add_argument("id", metavar="ID")
     say = commands.add_parser(
-        "say", parents=[place, model], help="send one request and print the answer, for scripts"
+        "say",
+        parents=[place, model],
+        help="send one request and print the answer, for scripts",
+        **_ending("say"),
     )
     say.add_argument("id", metavar="ID")
     say.add_argument("text", metavar="TEXT")
@@ -86,7 +94,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="name of the request; a repeated name returns the recorded answer and runs nothing",
     )
-    serve = commands.add_parser("serve", parents=[place, model], help="serve the HTTP API")
+    serve = commands.add_parser(
+        "serve", parents=[place, model], help="serve the HTTP API", **_ending("serve")
+    )
     serve.add_argument(
         "--host",
         default="127.0.0.1",
@@ -104,6 +114,13 @@ def _parser() -> argparse.ArgumentParser:
         help="seconds between two checks of deadlines (default: 1)",
     )
     return parser
+
+
+def _ending(command: str) -> dict[str, Any]:
+    """What the help of a command ends with: examples, and what the exit codes mean."""
+    lines = "\n".join(f"  {example}" for example in EXAMPLES[command])
+    ending = f"examples:\n{lines}\n\n{EXIT_CODES}"
+    return {"epilog": ending, "formatter_class": argparse.RawDescriptionHelpFormatter}
 
 
 def _port(text: str) -> int:
