@@ -349,11 +349,11 @@ DOUBTS: dict[DoubtKind, str] = {
     "nothing-judged": "no invariant found anything to judge{}",
     "contradiction": "the rebuilt state holds, but the real crash does not: {}",
     "unconfirmed": "found on a rebuilt state, but a real crash did not reproduce it: {}",
-    "no-time": "found on a rebuilt state, but no time was left to confirm it (allow more time): {}",
+    "no-time": "found on a rebuilt state, but time ran out before it was confirmed (allow more time): {}",
     "not-measured": "no run tested {}",
     "nothing-ran": "no schedule was run{}",
     "cut-short": "stopped after {}: the sweep is incomplete"
-    " (allow more time or runs, or --accept-incomplete)",
+    " (allow more time or runs, or use --accept-incomplete)",
 }
 
 

@@ -39,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="worker processes per call (default: 1; to run tests in parallel, use -n of pytest-xdist)",
+        help="worker processes per call (default: 1; to run tests in parallel, use pytest-xdist's -n)",
     )
     group.addoption(
         "--chaos-report", metavar="FILE", help="write the results to FILE, one JSON object per line"

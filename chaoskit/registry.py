@@ -42,7 +42,7 @@ def resolve(settings: Settings) -> Resolved:
     if settings.agents is not None:
         _check_agents(found, settings.seed, settings.agents)
     if settings.bias and not settings.fuzzes:
-        raise UnknownName("--bias needs a fuzz: --plan sample --agents N, with --fault kill or disk")
+        raise UnknownName("--bias needs fuzzing: --plan sample --agents N, with --fault kill or disk")
     return Resolved(
         settings=chosen,
         scenario=found,

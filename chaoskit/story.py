@@ -21,7 +21,7 @@ def tell(events: Sequence[Event]) -> tuple[str, ...]:
     for life in lives:
         if life and _only_looked([e for e in events if e.life == life]):
             continue
-        lines.append(f"life {life}: " + ("starts" if life == 0 else "starts again and recovers"))
+        lines.append(f"life {life}: " + ("starts" if life == 0 else "restarts and recovers"))
         lines += [f"  {line}" for line in _life([e for e in events if e.life == life])]
     return tuple(lines)
 
@@ -56,7 +56,7 @@ def _life(events: list[Event]) -> Iterator[str]:
     for crash in crashes:
         yield from _crash(crash)
     for struck in select(events, Struck):
-        yield f"is hit by: {struck.fault}"
+        yield f"fault injected: {struck.fault}"
     for end in select(events, Ended):
         if end.how != "crashed":
             reason = end.detail.strip().splitlines()[-1:]
@@ -78,13 +78,13 @@ def _unfinished(events: list[Event]) -> Iterator[str]:
         request = asked[event.op]
         yield _short(f"{request.name} {_facts(request.args)}", f": {how}")
     if len(ended) > AROUND:
-        yield f"... {len(ended) - AROUND} more failed or were interrupted"
+        yield f"... {len(ended) - AROUND} more operations failed or were interrupted"
 
 
 def _crash(crash: Crashed) -> Iterator[str]:
     if crash.passed:
         yield _short(f"last points passed: {', '.join(crash.passed)}")
-    what = "firing" if crash.fault.point.op is None else "operation"
+    what = "persist event" if crash.fault.point.op is None else "operation"
     yield f"dies: {crash.fault} ({what} {crash.at} of this life)"
 
 
@@ -102,7 +102,7 @@ def _effects(effects: list[Effect], *, crashed: bool) -> Iterator[str]:
     if crashed and left_out:
         yield f"... {left_out} earlier effect{'s' * (left_out != 1)}"
     for effect in shown:
-        done = "done" if effect.applied else "recognised by its key, not done again"
+        done = "done" if effect.applied else "recognised by its key, not repeated"
         yield _short(f"{effect.service}.{effect.action} {_facts(effect.args)}", f": {done}")
     if not crashed and left_out:
         yield f"... {left_out} later effect{'s' * (left_out != 1)}"

@@ -113,7 +113,7 @@ BROKEN += [
     (agents.SURFACED, [given(1), effect(), asked(2), CRASH, BIRTH, surfaced()], "needless"),
     (agents.SURFACED, [given(1), effect(), surfaced(life=0)], "needless"),
     (agents.SURFACED, [given(1), effect(), given(2, "y"), CRASH, BIRTH, surfaced()], "needless"),
-    # Reported, then done all the same.
+    # Reported, but executed anyway.
     (agents.SURFACED, [given(1), CRASH, BIRTH, surfaced(), effect(1)], "guessed"),
     (agents.SURFACED, [effect(), STRUCK, Ended(0, "failed"), BIRTH, effect(1)], "guessed"),
     (agents.MODEL_ONCE, [asked(1), effect(), STRUCK, Ended(0, "failed"), BIRTH, asked(1, 1)], "repeated"),

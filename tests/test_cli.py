@@ -118,7 +118,7 @@ def test_several_scenarios_give_one_object_with_parts(chaoskit):
         ),
         (["run", "tree", "--agents", "201"], "tree: expected 1 to 200 agents, got 201"),
         (["run", "tree", "--agents", "0"], "'--agents'"),
-        (["run", "tree", "--bias", "rare"], "--bias needs a fuzz: --plan sample --agents N"),
+        (["run", "tree", "--bias", "rare"], "--bias needs fuzzing: --plan sample --agents N"),
         (["replay", "hello"], "expected a token (ck1-...), got 'hello'"),
         (["replay", "ck1-AAAA"], "the token is damaged"),
         (["list", "points"], "list points needs a scenario"),
@@ -255,7 +255,7 @@ def test_a_token_that_names_an_invariant_by_its_former_name_replays(chaoskit):
 
 
 def test_replaying_an_unknown_id_is_a_usage_error(chaoskit):
-    assert "no finding is recorded here" in chaoskit("replay", "last").stderr
+    assert "no findings are recorded here" in chaoskit("replay", "last").stderr
     chaoskit("run", f"{TARGETS}:FAILING", "--jobs", "1")
     result = chaoskit("replay", "zzzz")
     assert result.returncode == 2

@@ -146,13 +146,13 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         if not any(part.states for part in self.coverage.values()) or not self.measured():
             return [*found, "no crash was judged in the requested tiers"]
         if not self.promises and self.fails("hazard"):
-            found.append("it promises nothing, and there are hazards (--fail-on hazard makes them count)")
+            found.append("it promises nothing, but has hazards (--fail-on hazard makes them count)")
         tested = self._tested_promises()
         if self.promises and not tested:
             found.append(f"no requested tier tests what it promises: {', '.join(sorted(self.promises))}")
         if self.declares_promises:
             found += [
-                f"{claim} is promised but was not measured: no crash tested it, or the adapter lacks the"
+                f"{claim} is promised, but was not measured: no crash tested it, or the adapter lacks the"
                 " method that shows it (docs/adapters.md)"
                 for claim in sorted(tested - self._measured_promises())
             ]

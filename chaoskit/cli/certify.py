@@ -90,7 +90,7 @@ _fail_on = click.option(
     type=click.Choice(["promise", "hazard"]),
     default="promise",
     show_default=True,
-    help="Exit with code 1 on a broken **promise** only, or also on a **hazard**.",
+    help="Exit with code 1 only on a broken **promise**, or also on a **hazard**.",
 )
 
 
@@ -122,7 +122,7 @@ def certify(
     """Crash a checkpointer or agent in every tier, and print its certificate.
 
     TARGET is a known name (`chaoskit list targets`), `module:Class` or `file.py:Class` of an adapter
-    (docs/adapters.md). Its requirements are installed into a separate environment, once.
+    (docs/adapters.md). chaoskit installs its requirements once, into a separate environment.
 
     The verdict covers the library's promises; a violation of anything else is listed as a hazard.
 
@@ -188,7 +188,7 @@ def compare(before: Path, after: Path, fail_on: FailOn) -> None:
     type=click.Path(path_type=Path),
     default=Path("scoreboard"),
     show_default=True,
-    help="Where the table (README.md, index.html) and one certificate per target are written.",
+    help="Directory for the table (README.md, index.html) and one certificate per target.",
 )
 @click.option("--render", is_flag=True, help="Only rebuild the tables, from existing certificates.")
 def scoreboard(
@@ -214,7 +214,7 @@ def scoreboard(
     write_text(directory / "README.md", pages.scoreboard_markdown(known))
     write_text(directory / "index.html", pages.scoreboard_html(known))
     for reason in left_out:
-        terminal.show(f"left out: {reason}")
+        terminal.show(f"not certified: {reason}")
     terminal.show(f"{len(known)} certificates: {directory / 'README.md'}")
 
 

@@ -70,7 +70,7 @@ def checks() -> Iterator[Check]:
         environment.installer,
         "only targets whose packages are installed here can be certified",
     )
-    yield _attempt("scenarios", _load_all, "the named scenarios cannot be run")
+    yield _attempt("scenarios", _load_all, "scenarios cannot be run by name")
     yield _attempt("crash test", _kill_one, "no verdict is possible on this machine")
 
 

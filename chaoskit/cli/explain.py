@@ -59,7 +59,7 @@ def _known() -> dict[str, Callable[[str], Explained]]:
 
 
 def _verdict(name: str) -> Explained:
-    yield f"{name}, a verdict. HOLDS < UNKNOWN < VIOLATED; of several verdicts, the worst counts."
+    yield f"{name}, a verdict. HOLDS < UNKNOWN < VIOLATED; the worst of several verdicts counts."
     yield VERDICTS[name]
 
 

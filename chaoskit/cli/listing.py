@@ -18,7 +18,7 @@ from chaoskit.search.tiers import tiers
 from chaoskit.settings import Settings
 from chaoskit.show.terminal import Terminal
 
-HEADS = {"mutants": "what is wrong with it", "points": "how often it is passed"}
+HEADS = {"mutants": "what is wrong with it", "points": "how often the run passes it"}
 LISTS = ["scenarios", "targets", "invariants", "claims", "tiers", "faults", "mutants", "points"]
 
 
@@ -27,7 +27,7 @@ LISTS = ["scenarios", "targets", "invariants", "claims", "tiers", "faults", "mut
 @click.argument("scenario", required=False)
 @click.option("--seed", type=Seed(), default="0", show_default=True, help="For points: the seed of the run.")
 @click.option("--syscalls", is_flag=True, help="For points: every operation on the target's files.")
-@click.option("--store", metavar="KIND", help="For points: with this kind of store.")
+@click.option("--store", metavar="KIND", help="For points: the kind of store to use.")
 @click.option("--json", "json_file", metavar="FILE|-", help="Write the list as JSON; - is standard output.")
 def list_(what: str, scenario: str | None, syscalls: bool, json_file: str | None, **options: Any) -> None:
     """List scenarios, targets, claims, tiers, faults..., or the points of a SCENARIO.
@@ -95,4 +95,4 @@ def _points(settings: Settings) -> list[tuple[str, str]]:
     counts: dict[str, int] = {}
     for firing in campaign.points(registry.resolve(settings)):
         counts[firing.point.name] = max(counts.get(firing.point.name, 0), firing.point.nth)
-    return [(name, f"{times} times") for name, times in counts.items()]
+    return [(name, f"{times} time{'s' * (times != 1)}") for name, times in counts.items()]

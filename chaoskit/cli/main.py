@@ -36,11 +36,11 @@ click.rich_click.SHOW_ARGUMENTS = True
 )
 @click.version_option(__version__, prog_name="chaoskit")
 def cli() -> None:
-    """Crash an agent wherever it persists, restart it, and judge what it lost, repeated or corrupted.
+    """Crash an agent wherever it persists state, restart it, and judge what it lost, repeated or corrupted.
 
-    Try first:
+    Start here:
 
-    - `chaoskit run payments`: kill a sound agent at every point where it persists
+    - `chaoskit run payments`: kill a sound agent at every point where it persists state
     - `chaoskit run payments --mutant forgets-pending`: the same agent with a bug
     - `chaoskit certify ./my_store.py:MyStore`: your own checkpointer, through an adapter (docs/adapters.md)
     - `chaoskit doctor`: what works on this machine

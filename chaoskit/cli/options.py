@@ -34,7 +34,7 @@ verbose_option = click.option(
 accept_incomplete_option = click.option(
     "--accept-incomplete",
     is_flag=True,
-    help="Allow HOLDS although time ran out; otherwise the verdict is UNKNOWN.",
+    help="Allow HOLDS even if time ran out; otherwise the verdict is UNKNOWN.",
 )
 
 

@@ -37,7 +37,7 @@ def token_of(name: str, path: Path = FILE) -> str:
     if len(found) == 1:
         return found[0]
     if not known:
-        raise UnknownName(f"expected a token ({PREFIX}...), got {name!r}: no finding is recorded here")
+        raise UnknownName(f"expected a token ({PREFIX}...), got {name!r}: no findings are recorded here")
     several = ", ".join(map(short_id, found or known[-5:]))
     what = "matches several findings" if found else "matches no finding recorded here; the latest are"
     raise UnknownName(f"{name!r} {what}: {several}")

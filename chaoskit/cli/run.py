@@ -57,7 +57,7 @@ from chaoskit.show.terminal import Terminal
     type=click.Choice(["ext4", "posix"]),
     default="ext4",
     show_default=True,
-    help="What a power loss may lose. A finding under **ext4** is a bug; a finding under **posix** only "
+    help="What a power loss may destroy. A finding under **ext4** is a bug; a finding under **posix** only "
     "is a warning about other file systems.",
 )
 @click.option(
@@ -66,7 +66,7 @@ from chaoskit.show.terminal import Terminal
     default="sweep",
     show_default=True,
     help="**sweep**: crash before and after every point. **sample**: random schedules of one to "
-    "three crashes, also during recovery; with **--agents**, a fuzz with new workloads.",
+    "three crashes, some during recovery; with **--agents**, fuzzing with new workloads.",
 )
 @click.option(
     "--agents",
@@ -74,15 +74,15 @@ from chaoskit.show.terminal import Terminal
     metavar="N",
     show_default="the scenario's own number",
     help="Number of agents in the workload, for scenarios that support it (tree). With **--plan sample** "
-    "this is a fuzz: every few runs get a new workload, drawn from the seed. Limit it with --runs, --for "
+    "this is fuzzing: every few runs get a new workload, drawn from the seed. Limit it with --runs, --for "
     "or --until-violation.",
 )
 @click.option(
     "--bias",
     type=click.Choice(["uniform", "rare"]),
     show_default="rare",
-    help="Where a fuzz crashes. **uniform**: every persist operation is equally likely. **rare**: prefers "
-    "places that were crashed least so far, and recovery.",
+    help="Where the fuzzer crashes the target. **uniform**: every persist operation is equally likely. "
+    "**rare**: prefers recovery, and the places that were crashed least so far.",
 )
 @click.option(
     "--seed",
@@ -95,15 +95,15 @@ from chaoskit.show.terminal import Terminal
     "--runs",
     type=click.IntRange(min=1),
     show_default="100 schedules of a sample, 1000 power-loss states, a whole sweep",
-    help="Number of schedules in a sample, or of power-loss states to examine; the limit of a sweep, which "
-    "is then incomplete. A fuzz with --for or --until-violation has no limit by default.",
+    help="Maximum number of schedules in a sample, of power-loss states, or of runs in a sweep; a sweep that "
+    "the limit cuts short is incomplete. Fuzzing with --for or --until-violation has no limit by default.",
 )
 @click.option(
     "--depth",
     type=click.IntRange(min=1, max=2),
     show_default="2 where a recovery can be crashed",
-    help="Crashes in one run of a sweep. **1**: only the first life is crashed, so the recovery tier is not "
-    "examined.",
+    help="Number of crashes in one run of a sweep. **1**: only the first life is crashed, so the recovery "
+    "tier is not tested.",
 )
 @click.option("--for", "seconds", type=Duration(), help="Time limit, e.g. 60s or 10m.")
 @accept_incomplete_option
@@ -122,7 +122,7 @@ from chaoskit.show.terminal import Terminal
     help="The kind of store, for scenarios that support several (`chaoskit list scenarios`).",
 )
 @click.option("--mutant", metavar="NAME", help="Run a deliberately broken agent (`chaoskit list mutants`).")
-@click.option("--cold", is_flag=True, help="Start a fresh interpreter for each life: slow, same verdicts.")
+@click.option("--cold", is_flag=True, help="Start a fresh interpreter for each life: slower, same verdicts.")
 @click.option(
     "--deadline",
     type=click.FloatRange(min=0, min_open=True),
@@ -152,7 +152,7 @@ def run(
     SCENARIO is a name (`chaoskit list scenarios`), `module:name` or `file.py:name`.
 
     Examples: `chaoskit run payments --fault power`, `chaoskit run ./mine.py:SCENARIO --points syscalls`,
-    `chaoskit run tree --plan sample --agents 50 --for 10m` (a fuzz).
+    `chaoskit run tree --plan sample --agents 50 --for 10m` (fuzzing).
 
     Exit codes: 0 HOLDS, 1 VIOLATED, 2 usage error or a target that cannot be tested, 3 UNKNOWN.
     """
@@ -247,7 +247,7 @@ def report_(directory: Path, json_file: str | None, verbose: bool) -> None:
 
     Examples: `chaoskit report .chaoskit/payments`, `chaoskit report .chaoskit/payments -v`
 
-    Exit codes: those of the run that was saved.
+    Exit code: that of the saved run.
     """
     if not (directory / report.RESULT_FILE).is_file():
         raise ValueError(f"expected a saved result in {directory}, found no {report.RESULT_FILE}")

@@ -1,8 +1,8 @@
 """Power loss: unsynced data is lost, in the ways that a profile allows.
 
 Method. The process is killed before the operation; then its directory is put into a state that a power
-loss could have left, given by a recipe (`chaoskit.disk.recipe`). Usually the life before the crash is not
-run at all: the states are rebuilt from one recording.
+loss could have left, given by a recipe (`chaoskit.disk.recipe`). Usually the life before the crash need not
+be run: the states are rebuilt from one recording.
 """
 
 from __future__ import annotations

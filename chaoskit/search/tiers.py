@@ -135,7 +135,7 @@ def _strikes_first_start(schedule: Schedule, begins: int) -> bool:
 TIERS = (
     Tier(
         name="process",
-        summary="SIGKILL after every file operation: all states, rebuilt from one recording",
+        summary="SIGKILL after every file operation: all states are rebuilt from one recording",
         plan=_kills,
         on_long=True,
         watches=(
@@ -160,22 +160,22 @@ TIERS = (
         plan=_power("posix"),
         also=_power_in_recovery("posix"),
         of_power=True,
-        note="found only under posix, this is a warning about file systems other than ext4",
+        note="a finding under posix only is a warning about file systems other than ext4",
     ),
     Tier(
         name="disk-full",
-        summary="ENOSPC at operations spread over the run, once and from there on; real runs",
+        summary="ENOSPC at operations spread over the run, either once or from then on; real runs",
         plan=lambda _scope: SpreadFaults(fault="disk", tier="disk-full", runs=DISK_RUNS),
     ),
     Tier(
         name="disk-error",
-        summary="EIO, short writes and failed syncs spread over the run, once and from there on; real runs",
+        summary="EIO, short writes and failed syncs spread over the run, once or from then on; real runs",
         plan=lambda _scope: SpreadFaults(fault="disk", tier="disk-error", runs=DISK_RUNS),
         default=False,  # few stores document how they handle a failing disk
     ),
     Tier(
         name="first-start",
-        summary="SIGKILL before anything is acknowledged: directories, files and tables are being created",
+        summary="SIGKILL before anything is acknowledged, while directories, files and tables are created",
         plan=_kills,
         takes=_strikes_first_start,
     ),
@@ -186,7 +186,7 @@ TIERS = (
     ),
     Tier(
         name="zombie",
-        summary="a process is paused after a save, another process takes over and saves, the first resumes",
+        summary="a process pauses after a save, another takes over and saves, then the first one resumes",
         watches=(Watched(variant="zombie", claim="fenced", subject="store"),),
     ),
 )

@@ -109,7 +109,7 @@ def lines(shown: Shown) -> list[str]:
     found += [f"    {line}" for line in (*entry.story, *entry.hint)]
     found += [f"  also: {other.signature}: {middle(other.message)}" for other in shown.related]
     if entry.kept:
-        found.append(f"  kept: {entry.kept}")
+        found.append(f"  files of this run: {entry.kept}")
     return [*found, f"  chaoskit replay {short_id(entry.token)}"]
 
 

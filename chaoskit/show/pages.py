@@ -89,11 +89,11 @@ def _finding(f: CertifiedFinding) -> list[str]:
     promise = (
         f"Promised: {f.promise} ({f.where})."
         if f.promise is not None
-        else ("The library does not promise otherwise: this is a hazard, not a broken promise.")
+        else ("The library does not promise this: it is a hazard, not a broken promise.")
     )
     lines = [
         "",
-        f"**{f.claim}/{f.kind}** [{f.tier}], {f.times} times: {f.message}",
+        f"**{f.claim}/{f.kind}** [{f.tier}], {f.times} run{'s' * (f.times != 1)}: {f.message}",
         "",
         f"Fault: {f.fault} at {f.point}. {promise}",
         "",
@@ -303,9 +303,9 @@ def _head() -> list[str]:
 def _legend() -> list[str]:
     return [
         (
-            "Each cell is the worst verdict of all claims in that tier; `-` was not measured. A *promise*"
+            "Each cell is the worst verdict of all claims in that tier; `-` means not measured. A *promise*"
             " is stated in the library's documentation; a *hazard* is a violation of something that the"
-            " library does not promise. The certificate of each row is in this directory."
+            " library does not promise. This directory has the certificate of each row."
         )
     ]
 

@@ -115,7 +115,7 @@ class Terminal:
                 self.show(line)
         if len(every) > len(shown):
             more = len(every) - len(shown)
-            self.show(f"\n... and {more} more findings: -v shows all, --json has them in full")
+            self.show(f"\n... and {more} more findings: -v shows them all, --json has every detail")
 
     def reproduce(self, results: Sequence[Result]) -> None:
         """Prints the reproduce line last, unwrapped, identical on a terminal and in a file."""

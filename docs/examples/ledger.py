@@ -1,4 +1,4 @@
-"""A ledger that appends amounts to a file, and the demand that no acknowledged one is lost."""
+"""A ledger that appends amounts to a file, and the requirement that no acknowledged amount is lost."""
 
 import os
 import sys
@@ -26,12 +26,12 @@ def nothing_lost(history):
         if isinstance(event, Ack):
             acknowledged.append(str(event.data["amount"]))
         elif isinstance(event, Probe) and event.data["amounts"][: len(acknowledged)] != acknowledged:
-            yield Violation("lost", f"{acknowledged} were acknowledged, {event.data['amounts']} found")
+            yield Violation("lost", f"{acknowledged} were acknowledged, found {event.data['amounts']}")
     if not acknowledged:
         raise NothingToJudge
 
 
-NOTHING_LOST = Invariant(name="nothing-lost", summary="an acknowledged amount is there", check=nothing_lost)
+NOTHING_LOST = Invariant(name="nothing-lost", summary="no acknowledged amount is lost", check=nothing_lost)
 SCENARIO = Scenario(
     name="ledger",
     summary="appends amounts to a file",

@@ -1,11 +1,11 @@
-"""bookkeeping: versions, tokens and attempts are each counted once.
+"""bookkeeping: checkpoint versions, tokens and failed attempts are each counted once.
 
 Verifies the store each time it is read. Checkpoint versions are 1, 2, 3... without a gap, and there are at
 least as many as were acknowledged (ack `turn`). Every acknowledged decision (ack `decided`) has its tokens
 counted once, as many as the model charged (probe `answered`). The failed attempts of a turn are numbered 0,
 1, 2..., the numbering continues after a crash, every acknowledged attempt is present, and there are no more
-attempts than requests (probe `asked`). What was read once is still there later. Cannot see numbers that no
-table stores.
+attempts than requests (probe `asked`). What one read found, every later read finds. Cannot see numbers that
+no table stores.
 
 Smallest history that breaks it: ack decided turn 1, end without tokens of turn 1.
 """
@@ -71,9 +71,10 @@ def _versions(found: dict[str, Any], due: _Due) -> Iterator[Violation]:
     if (highest or 0) != count:
         yield Violation("versions", f"there are {count} checkpoints, but the last has version {highest}")
     elif versions is not None and sorted(versions) != list(range(1, count + 1)):
-        yield Violation("versions", f"the versions of the checkpoints are {versions}")
+        yield Violation("versions", f"the checkpoint versions are {versions}, not 1 to {count}")
     elif count < due.checkpoints:
-        yield Violation("versions", f"{due.checkpoints} checkpoints were acknowledged, {count} are stored")
+        acknowledged = f"{due.checkpoints} checkpoints were acknowledged"
+        yield Violation("versions", f"{acknowledged}, but {count} are stored")
 
 
 def _usage(usage: list[tuple[int, int]], due: _Due) -> Iterator[Violation]:
@@ -92,26 +93,25 @@ def _errors(errors: list[tuple[int, int]], due: _Due) -> Iterator[Violation]:
     last: dict[int, int] = {}
     for turn, attempt in errors:
         if attempt != last.get(turn, -1) + 1:
-            yield Violation(
-                "attempts", f"turn {turn}: attempt {attempt} follows attempt {last.get(turn, 'none')}"
-            )
+            before = f"attempt {last[turn]}" if turn in last else "no attempt"
+            yield Violation("attempts", f"turn {turn}: attempt {attempt} follows {before}")
         last[turn] = attempt
     for turn, attempt in due.attempts - Counter((turn, attempt) for turn, attempt in errors):
         yield Violation("errors", f"turn {turn}: attempt {attempt} was acknowledged, but is not stored")
     for turn, times in Counter(turn for turn, _ in errors).items():
         if times > due.requests[turn] > 0:
             made = due.requests[turn]
-            yield Violation("attempts", f"turn {turn} has {times} failed attempts, but {made} were made")
+            yield Violation("attempts", f"turn {turn} has {times} failed attempts, but only {made} were made")
 
 
 def _kept(before: dict[str, Any], now: dict[str, Any]) -> Iterator[Violation]:
     earlier, count = before["versions"][1], now["versions"][1]
     if count < earlier:
-        yield Violation("versions", f"there were {earlier} checkpoints, {count} are left")
+        yield Violation("versions", f"there were {earlier} checkpoints, but only {count} are left")
     for table, kind in TABLES.items():
         rows, rest = _rows(before, table), _rows(now, table)
         for row in rows - rest:
-            yield Violation(kind, f"{row} was in {table} when the store was last read, and is gone")
+            yield Violation(kind, f"{row} was in {table} when the store was last read, but is gone now")
 
 
 def _rows(found: dict[str, Any], table: str) -> Counter[str]:

@@ -1,11 +1,11 @@
 """cadence: checkpoints are written at least as often as configured.
 
-Verifies each life against the configured cadence (probe `cadence`): between two checkpoints (ack `turn`) no
-more turns are decided (ack `decided`) than it allows, one or `turns`, and the last one is written before
-the answer is acknowledged (ack `answer`) or the work ends (probe `end`); with a checkpoint after each call,
-no two calls end (ack `finished`, `surfaced`). Cannot see a cadence in seconds, an unnecessary checkpoint,
-calls that only read: they are not acknowledged. Nor a checkpoint that an interrupted turn lacks: it may
-have been written and not acknowledged.
+Verifies each life against the configured cadence (probe `cadence`). Between two checkpoints (ack `turn`) no
+more turns are decided (ack `decided`) than the cadence allows: one, or `turns`. The last checkpoint is
+written before the answer is acknowledged (ack `answer`) or the work ends (probe `end`). If the cadence is a
+checkpoint after each call, no two calls end (ack `finished`, `surfaced`) between two checkpoints. Cannot
+see a cadence in seconds, an unnecessary checkpoint, or calls that only read, which are not acknowledged.
+Nor a checkpoint that is missing after an interrupted turn: it may have been written but not acknowledged.
 
 Smallest history that breaks it: cadence per turn, ack decided turn 1, ack decided turn 2.
 """
@@ -59,7 +59,7 @@ class _Life:
         elif name in ENDS_OF_CALLS and self._each_call:
             self._calls, self.judged = self._calls + 1, self.judged + 1
             if self._calls > 1:
-                yield Violation("calls", f"{self._calls} calls without a checkpoint, at most 1 allowed")
+                yield Violation("calls", f"{self._calls} calls without a checkpoint; at most 1 is allowed")
 
     def _end(self) -> Iterator[Violation]:
         """The last turn is complete: its checkpoint is due."""
@@ -69,7 +69,7 @@ class _Life:
 
     def _late(self) -> Violation:
         allowed = self._turns_allowed
-        return Violation("turns", f"{self._turns} turns without a checkpoint, one is due after {allowed}")
+        return Violation("turns", f"{self._turns} turns without a checkpoint; one is due after {allowed}")
 
 
 INVARIANT = Invariant(

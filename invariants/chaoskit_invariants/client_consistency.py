@@ -5,7 +5,7 @@ Verifies that every accepted request (ack `told`) is eventually answered with th
 is reported again whenever the client asks. Verifies that the events a client saw (effect `remember` with
 the key `last-event`), however often it reconnected, are those of the log: in order, none twice, none
 missing, each with the `kind`, `status` and `run` of its line if the client reports these. Cannot see an
-event that came after the client left.
+event that came after the client disconnected.
 
 Smallest history that breaks it: client remembers event 5, then event 3.
 """
@@ -72,7 +72,7 @@ def _not_taken_back(responses: list[Ack]) -> Iterator[Violation]:
         if answer is None:
             # Only a response counts: an answer may become durable while another response is on its way.
             if request in reported:
-                yield Violation("forgotten", f"{request} was answered, then reported as not answered")
+                yield Violation("forgotten", f"{request} was reported as answered, then as not answered")
             continue
         if ack.name == "told":
             reported.add(request)

@@ -1,12 +1,12 @@
 """delivery: each accepted message, replies included, is handled once, or set aside for a reason.
 
-Verifies every acknowledged send (ack `sent`) at each later probe: it is in the message log; if it is marked
-as delivered, the receiver's history has it; if it is set aside, the receiver is stopped or the message is
-poison, and its history does not have it; at the `end` one of these holds, and it does not change once it is
-settled. No history has a message twice, nor one that is not in the log, and none loses a turn between two
-probes. A settled question has its reply in the log, and at the `end` also in the asker's history. The reply
-reported to a client is what the receiver said, whenever the client asks (ack `replied`). Cannot see
-messages that were never acknowledged.
+Verifies every acknowledged message (ack `sent`) at each later probe. It is in the message log. If it is
+marked as delivered, the receiver's history has it. If it is set aside, the receiver is stopped or the
+message is poison, and the receiver's history does not have it. At the `end` it is either delivered or set
+aside, and once it is settled, that does not change. No history has a message twice, has a message that is
+not in the log, or loses a turn between two probes. A settled question has its reply in the log, and at the
+`end` also in the asker's history. Whenever a client asks, the reply reported to it (ack `replied`) is what
+the receiver replied. Cannot see messages that were never acknowledged.
 
 Smallest history that breaks it: ack sent m, recovered without m.
 """
@@ -47,9 +47,9 @@ def _histories(found: Json) -> Iterator[Violation]:
     for agent, record in found["agents"].items():
         for message, times in Counter(id_ for id_, _ in record["turns"]).items():
             if times > 1:
-                yield Violation("doubled", f"{agent} has handled {message} {times} times")
+                yield Violation("doubled", f"{agent} handled {message} {times} times")
             if message not in found["messages"]:
-                yield Violation("unlogged", f"{agent} has handled {message}, which is not in the log")
+                yield Violation("unlogged", f"{agent} handled {message}, which is not in the log")
 
 
 def _lasting(before: Json, now: Json) -> Iterator[Violation]:
@@ -61,7 +61,7 @@ def _lasting(before: Json, now: Json) -> Iterator[Violation]:
     for message, known in before["messages"].items():
         outcome = now["messages"].get(message, known)["outcome"]
         if known["outcome"] is not None and outcome != known["outcome"]:
-            yield Violation("resettled", f"{message} was {known['outcome']}, and is now {outcome}")
+            yield Violation("resettled", f"{message} was {known['outcome']}, but is now {outcome}")
 
 
 def _message(sent: Json, found: Json, *, is_end: bool) -> Iterator[Violation]:

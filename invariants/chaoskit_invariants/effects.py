@@ -1,4 +1,4 @@
-"""exactly-once: every intended effect happened once: none lost, none duplicated.
+"""exactly-once: every intended effect happens once; none is lost, none is duplicated.
 
 The intended effects are those the target was asked for (probe `meant`), or else those of the undisturbed
 run.
@@ -7,17 +7,17 @@ Verifies the Ledger, which is kept outside the target: a repeated call that a se
 and did not apply again does not count. A lost effect is judged only if the run finished.
 
 If it is impossible to know whether an interrupted call happened, exactly once is impossible. The target
-must then not retry (at most once), and must report it (ack `surfaced`): that, and nothing else, excuses a
-missing effect, and each report excuses one. A report is a needless question, and excuses nothing, if
+must then not retry the call (at most once), and must report it (ack `surfaced`). Only such a report excuses
+a missing effect, and each report excuses one. A report is a needless question, and excuses nothing, if
 
 - nothing was interrupted before it,
 - the completion of the call was already acknowledged (ack `finished`),
 - the call had never been issued: it is not among the `calls` found after recovery, and it was not tried in
   this life, or
-- its service can be asked what became of it (`verifiable` in the probe `meant`).
+- its service can be asked what happened to it (`verifiable` in the probe `meant`).
 
 Cannot see effects on anything but the World, nor which service a reported call would have used: calls are
-told apart by their arguments.
+distinguished by their arguments.
 
 Smallest history that breaks it: effect, crashed, effect, where the undisturbed run has it once.
 """
@@ -63,7 +63,7 @@ def check(history: History) -> Iterator[Violation]:
     for effect, times in (done - expected).items():
         wanted = expected[effect]
         kind = "doubled" if wanted else "unasked"
-        yield Violation(kind, f"{effect} was done {wanted + times} times instead of {wanted}")
+        yield Violation(kind, f"{effect} happened {wanted + times} times instead of {wanted}")
     questions = list(_questions(history, expected))
     if any(end.how == "completed" for end in history.of(Ended)):
         yield from _lost(expected - done, questions)
@@ -87,7 +87,7 @@ def _lost(missing: Counter[str], questions: list[Question]) -> Iterator[Violatio
         excused = min(times, excuses[_args_of(effect)])
         excuses[_args_of(effect)] -= excused
         if times > excused:
-            yield Violation("lost", f"{effect} was never done, and was not reported as unknown")
+            yield Violation("lost", f"{effect} never happened, and was not reported as unknown")
 
 
 def _retried(expected: Counter[str], questions: list[Question]) -> Iterator[Violation]:
@@ -99,7 +99,7 @@ def _retried(expected: Counter[str], questions: list[Question]) -> Iterator[Viol
     for question in questions:
         asked[question.args] += 1
         if wanted[question.args] and question.retries > wanted[question.args] - asked[question.args]:
-            yield Violation("retried", f"{question.call} was reported as unknown, and then done again")
+            yield Violation("retried", f"{question.call} was reported as unknown, but was executed again")
 
 
 def _questions(history: History, expected: Counter[str]) -> Iterator[Question]:
@@ -136,7 +136,7 @@ def _needless(history: History, ack: Ack, before: tuple[Event, ...], expected: C
     verifiable = tuple(meant.data.get("verifiable", ())) if meant else ()
     services = {effect.partition(".")[0] for effect in expected if _args_of(effect) == args}
     if services and services <= set(verifiable):
-        return f"{min(services)} can tell what became of it"
+        return f"{min(services)} can report what happened to it"
     return None
 
 

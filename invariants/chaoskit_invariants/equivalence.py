@@ -1,13 +1,13 @@
-"""crash-equivalence: a run with crashes ends like the run without: same answers, messages, effects.
+"""crash-equivalence: a run with crashes ends like the run without crashes.
 
-Verifies the final state of a run that finished, the order of its effects, and the state beside the messages
+Verifies the answers and messages of a run that finished, the order of its effects, and its other state
 (plan and budget, where the target reports them as `kept`; its open `questions`). Cannot see a deviation
 that was repaired before the end.
 
-A run that ends with an open question to the user (ack `surfaced`) cannot end like the others. Everything
-before the question is still judged: the first message that differs is the result of a call, the answers
-that were acknowledged by then are the same, and no effect differs but those that were asked about or came
-later. The rest is left to `exactly-once`.
+A run that ends with an open question to the user (ack `surfaced`) cannot end like the run without crashes.
+Everything before the question is still judged: the first message that differs is the result of a call, the
+answers that were acknowledged by then are the same, and so are all effects except those that were asked
+about or came later. The rest is left to `exactly-once`.
 
 Smallest history that breaks it: crashed, end with an answer that the undisturbed run did not give.
 """
@@ -48,7 +48,7 @@ def _at_the_end(history: History, end: dict[str, Any], expected: dict[str, Any])
         found = f"{end.get('kept')} instead of {expected.get('kept')}"
         yield Violation("kept", f"plan and budget are {found}")
     if end.get("questions") != expected.get("questions"):
-        yield Violation("questions", f"the user is asked about {end.get('questions')}, but was not told")
+        yield Violation("questions", f"the open questions are {end.get('questions')}, but none was reported")
     if _deeds(history.of(Effect)) != _deeds(history.expected(Effect)):
         yield Violation("effects", "the effects, or their order, differ from those without a crash")
 
@@ -83,7 +83,7 @@ def _transcript(found: list[object], expected: list[object]) -> Iterator[Violati
     same = _common(found, expected)
     there = found[same] if same < len(found) else "nothing"
     wanted = expected[same] if same < len(expected) else "nothing"
-    yield Violation("transcript", f"message {same + 1} is {there} where {wanted} was expected")
+    yield Violation("transcript", f"message {same + 1}: expected {wanted}, found {there}")
 
 
 def _common(found: list[Any], expected: list[Any]) -> int:

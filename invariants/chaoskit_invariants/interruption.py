@@ -1,4 +1,4 @@
-"""single-interruption: a run that a crash ended has one `run.interrupted`, any other run has none.
+"""single-interruption: a run that a crash ended has one `run.interrupted`; any other run has none.
 
 Verifies that each run that was acknowledged or is mentioned in the final log has a start there, and after
 it exactly one end: completed, failed, cancelled or interrupted. A crash ended the run if its own life had
@@ -86,7 +86,7 @@ def _once(run: str, kinds: list[str]) -> Iterator[Violation]:
     elif not interrupted and not ended:
         yield Violation("missing", f"{run} ended, but the log has no record of it")
     elif "run.started" not in kinds[: kinds.index(next(k for k in kinds if k in (INTERRUPTED, *ENDS)))]:
-        yield Violation("unstarted", f"{run} has a record of its end, but none of its start before that")
+        yield Violation("unstarted", f"{run} has a record of its end, but no record of its start before it")
 
 
 def _earned(run: str, own: list[Line], lives: _Lives, lines: list[Line]) -> Iterator[Violation]:

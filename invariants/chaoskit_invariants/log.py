@@ -58,7 +58,7 @@ def _event(line: str) -> dict[str, Any]:
 
 def _grown(before: list[str], now: list[str]) -> Iterator[Violation]:
     if now[: len(before)] != before:
-        yield Violation("rewritten", "lines of the log were changed or removed since they were last read")
+        yield Violation("rewritten", "lines of the log have been changed or removed since the last read")
 
 
 def _kept(acknowledged: dict[int, Ack], now: list[str]) -> Iterator[Violation]:

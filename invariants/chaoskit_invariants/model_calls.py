@@ -2,10 +2,10 @@
 
 Verifies each request to the model (probe `asked`). It is not for a turn whose decision was acknowledged
 (ack `decided`), was acted upon by the life that asked for it (an effect was applied after it), or was
-answered (probe `answered`) in the same life: that would be paid for twice and might be answered
-differently. It never contains a tool call without a result: providers permanently reject such a
-conversation. And every message is as it was when the model was last asked, even after a round trip through
-the store: within a life all of them, across a crash those that a checkpoint holds (ack `turn`).
+received (probe `answered`) in the same life: that decision would be paid for twice and might differ. The
+request never contains a tool call without a result, because providers permanently reject such a
+conversation. Every message is as it was when the model was last asked, even after a round trip through the
+store: within a life all of them, across a crash those that a checkpoint holds (ack `turn`).
 
 Cannot see a decision that was made and lost before it was durable: the model may be asked for it again. Nor
 a message that the model had not seen before the crash.

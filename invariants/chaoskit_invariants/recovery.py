@@ -1,10 +1,10 @@
 """recovers: after the last crash the target starts, finishes its work and reports completion.
 
 Verifies that the last life of a run completed, and that it did its work to the end (probe `end`) if the run
-without faults did. No life may hang (a life that encounters a disk error may stop with an error, but must
-not hang). Cannot see whether its work was correct: the other invariants check that. A death that chaoskit
-did not cause is not judged here; the supervisor marks such a run as doubtful. Nor is a run whose last life
-was not started, or has not ended.
+without faults did. No life may hang; one that encounters a disk error may stop with an error instead.
+Cannot see whether the work was correct: the other invariants check that. A death that chaoskit did not
+cause is not judged here; the supervisor marks such a run as doubtful. Nor is a run whose last life was
+never started or has not ended.
 
 Smallest history that breaks it: born, crashed, born, ended(failed).
 """

@@ -1,11 +1,11 @@
 """rollback: recovery keeps exactly the complete turns, including all that were acknowledged.
 
-Verifies, for every recovery, that the messages found right after it are those of the run without faults, up
-to the end of some turn (or to any point, if there is no checkpoint yet), that this turn is no earlier than
-the last acknowledged one, that its checkpoint exists, and that no message is left after the checkpoint
-(`beyond`, where the target reports it). After an open question to the user (ack `surfaced`) messages may
-differ from the run without faults, but not those that were acknowledged before it. Cannot see what recovery
-does to anything but messages.
+Verifies every recovery. The messages found right after it are those of the run without faults, up to the
+end of some turn (or up to any point, if there is no checkpoint yet). This turn is no earlier than the last
+acknowledged one, and its checkpoint exists. No message is left after the checkpoint (`beyond`, where the
+target reports it). After an open question to the user (ack `surfaced`) messages may differ from the run
+without faults, except those that were acknowledged before the question. Cannot see what recovery does to
+anything but messages.
 
 Smallest history that breaks it: ack turn 1 (2 messages), crashed, recovered with 3 messages where the turns
 of the run without faults end at 2 and 4.

@@ -1,10 +1,10 @@
 """saves: every acknowledged numbered save is present, and nothing is present that was not saved.
 
-Verifies each read of a store that keeps all saves or the latest: what is found reads exactly as it was
-saved; the numbers have no gap; the last one is no older than the last acknowledged. A store that was ever
-seen with several saves, also in the run without faults, keeps all of them: its numbers start with the
-first. Cannot see a store that fails to open: `recovers` checks that. Cannot see that a store of one save
-has lost older ones if it was never seen with more.
+Verifies each read of a store that keeps all saves or only the latest. What is found reads exactly as it was
+saved. The numbers have no gap. The last one is no older than the last acknowledged save. A store that was
+ever seen with several saves, in this run or in the run without faults, keeps all of them: its numbers start
+with the first. Cannot see a store that fails to open: `recovers` checks that. Nor that a store has lost
+older saves, if it was never seen with more than one.
 
 Smallest history that breaks it: invoke save 1, ack saved 1, crashed, recovered with nothing.
 """
@@ -50,7 +50,7 @@ def _whole(found: Found, asked: dict[int, list[str]], first: int | None) -> Iter
             yield Violation("damaged", f"save {n} does not read back as written: {text[:40]!r}")
     start = numbers[0] if numbers and first is None else first
     if numbers and numbers != list(range(start or 0, numbers[-1] + 1)):
-        yield Violation("gap", f"saves {', '.join(map(str, numbers))} are stored: one is missing")
+        yield Violation("gap", f"saves {', '.join(map(str, numbers))} are stored, with a gap")
 
 
 def _kept(numbers: list[int], acknowledged: set[int], *, keeps_all: bool) -> Iterator[Violation]:
@@ -60,9 +60,9 @@ def _kept(numbers: list[int], acknowledged: set[int], *, keeps_all: bool) -> Ite
         there = f"save {last} is the last one stored" if numbers else "nothing is stored"
         yield Violation("lost", f"save {newest} was acknowledged, but {there}")
     elif missing:
-        yield Violation("lost", f"save {missing[0]} was acknowledged, but it is not stored")
+        yield Violation("lost", f"save {missing[0]} was acknowledged, but is not stored")
 
 
 INVARIANT = Invariant(
-    name="saves", summary="every acknowledged save is stored completely, and nothing else", check=check
+    name="saves", summary="every acknowledged save is stored completely; nothing else is stored", check=check
 )

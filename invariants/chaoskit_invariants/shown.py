@@ -1,10 +1,10 @@
 """shown: a user who resumes a session sees the conversation as it is stored, complete and in order.
 
-Verifies, for every recovery, that the user saw (probe `shown`: one text per item) as many texts as the
-store has items right after recovery (probe `recovered`), that each text contains its item, and little else:
-nothing is missing, and nothing that was rolled back is shown. Cannot see the attributed speaker, whitespace
-and punctuation (except in an item that consists of them), a few letters too many (a label), or anything
-after the first thousand characters: a screen may shorten.
+Verifies every recovery. The user sees as many texts (probe `shown`: one text per item) as the store has
+items right after recovery (probe `recovered`). Each text contains its item, and little else: nothing is
+missing, and nothing that was rolled back is shown. Cannot see the attributed speaker, whitespace and
+punctuation (except in an item that consists of them), a few additional letters (a label), or anything after
+the first thousand characters, because a screen may shorten a text.
 
 Smallest history that breaks it: recovered with one message, shown nothing.
 """
@@ -44,7 +44,7 @@ def _things_said(messages: list[Any]) -> Iterator[str]:
 
 def _judge(shown: list[str], said: list[str]) -> Iterator[Violation]:
     if len(shown) != len(said):
-        yield Violation("length", f"{len(said)} texts are stored, {len(shown)} were shown")
+        yield Violation("length", f"{len(said)} texts are stored, but {len(shown)} were shown")
         return
     for number, (text, wanted) in enumerate(zip(shown, said, strict=True), 1):
         if not _shows(text, wanted):

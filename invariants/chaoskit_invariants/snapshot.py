@@ -1,9 +1,9 @@
 """snapshot: the file beside the log is always complete when a life finds it, and never ahead of the log.
 
 Verifies what each life finds before it touches anything (probe `found`: the snapshot's text, the number of
-complete lines in the log): a snapshot is a JSON object with the seq that it covers (`last_seq`); the log
-reaches that seq; the run it names has started by then, according to the final log. Cannot see a stale
-snapshot: it is a cache, so it may be stale.
+complete lines in the log). A snapshot is a JSON object with the seq that it covers (`last_seq`). The log
+reaches that seq. The run that the snapshot names has started by then, according to the final log. Cannot
+see a stale snapshot: a snapshot is a cache, so it may be stale.
 
 Smallest history that breaks it: probe found with half of a snapshot.
 """

@@ -1,12 +1,12 @@
 """tokens: a resume token ends its wait once, for one request, and what was reported about it stays true.
 
-Verifies the acknowledgements to clients (acks `resumed` and `refused`) against the final log: at most one
-`token.consumed` for each token, by the request that got `resumed`, with the result that it sent, after the
-token was minted, and not after it was revoked or had expired, or the deadline of its wait had passed. It
-does not expire early. A client that got `resumed` gets it again when it repeats its request; one is refused
-because the token was used or revoked only if it was. A run whose token was consumed does not wait for ever.
-Also verifies that no stored file (probe `end`, `files`) contains a secret (`never`). Cannot see a token
-that no client used, nor what happened within the second in which a token expires.
+Verifies the acknowledgements to clients (acks `resumed` and `refused`) against the final log. Each token has
+at most one `token.consumed`: by the request that got `resumed`, with the result that it sent, after the
+token was minted, before it was revoked or expired, and before the deadline of its wait. A token does not
+expire early. A client that got `resumed` gets it again when it repeats its request. A token is refused as
+used or revoked only if it was. A run whose token was consumed does not wait forever. Also verifies that no
+stored file (probe `end`, `files`) contains a secret (`never`). Cannot see a token that no client used, nor
+what happened within the second in which a token expires.
 
 Smallest history that breaks it: ack resumed token T request A, ack resumed token T request B.
 """
@@ -94,7 +94,7 @@ def _in_time(events: list[Line]) -> Iterator[Violation]:
         if kind == "token.consumed" and time is not None and time >= min(limits.get(token, [time + 1])):
             yield Violation("expired", f"{token} was consumed after it had expired")
         if kind == "token.expired" and time is not None and time + 1 <= expiry.get(token, time):
-            yield Violation("early", f"{token} is recorded as expired before it was")
+            yield Violation("early", f"{token} is recorded as expired before it had expired")
 
 
 def _seconds(stamp: str | None) -> float | None:
@@ -114,7 +114,7 @@ def _kept(told: list[Ack], lines: list[Line]) -> Iterator[Violation]:
             continue
         wanted = (ack.data["request"], ack.data["result"])
         if line is None or line["kind"] != "token.consumed":
-            yield Violation("lost", f"{wanted[0]} was answered as resumed, but the log has no record of it")
+            yield Violation("lost", f"{wanted[0]} was reported as resumed, but the log has no record of it")
         elif (line["request_id"], line["result"]) != wanted:
             found = (line["request_id"], line["result"])
             yield Violation("changed", f"{token} was consumed by {found}, not {wanted}")

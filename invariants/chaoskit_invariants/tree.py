@@ -4,8 +4,8 @@ Verifies at the probes `recovered` and `end`: every agent has a link, every link
 and no agent is its own ancestor. Every acknowledged spawn is present, below its parent. Below a stopped
 agent every agent is stopped, and so is every agent acknowledged as stopped. An agent whose spawn was
 acknowledged is stopped only if somebody asked for that (invoke or ack of its stop, or of an agent above
-it). No agent is ACTIVE below a parent that is not. What one probe shows stays so: no agent disappears,
-moves, or is no longer stopped. Cannot see the tree between two probes.
+it). No agent is ACTIVE below a parent that is not. What one probe shows stays true: no agent disappears,
+moves, or stops being STOPPED. Cannot see the tree between two probes.
 
 Smallest history that breaks it: ack spawned a below b, end without a.
 """
@@ -91,7 +91,7 @@ def _kept(told: list[Ack], agents: Json, parents: Json) -> Iterator[Violation]:
 def _killed(told: list[Ack], to_stop: set[str], agents: Json, parents: Json) -> Iterator[Violation]:
     for agent in dict.fromkeys(ack.data["agent"] for ack in told if ack.name == "spawned"):
         if agents.get(agent, {}).get("state") == "STOPPED" and not to_stop & _line(agent, parents):
-            yield Violation("killed", f"{agent} is stopped, but nobody asked for that")
+            yield Violation("killed", f"{agent} is stopped, but nobody requested that")
 
 
 def _line(agent: str, parents: Json) -> set[str]:
@@ -107,13 +107,13 @@ def _line(agent: str, parents: Json) -> set[str]:
 def _lasting(before: Json, now: Json) -> Iterator[Violation]:
     for agent, parent in before["parents"].items():
         if agent not in now["parents"]:
-            yield Violation("lost", f"{agent} was there when the tree was last read, and is gone")
+            yield Violation("lost", f"{agent} was there when the tree was last read, but is gone now")
         elif now["parents"][agent] != parent:
-            yield Violation("moved", f"{agent} was under {parent}, and is now under {now['parents'][agent]}")
+            yield Violation("moved", f"{agent} was under {parent}, but is now under {now['parents'][agent]}")
     for agent, record in before["agents"].items():
         state = now["agents"].get(agent, record)["state"]
         if record["state"] == "STOPPED" != state:
-            yield Violation("revived", f"{agent} was STOPPED when the tree was last read, and is now {state}")
+            yield Violation("revived", f"{agent} was STOPPED when the tree was last read, but is now {state}")
 
 
 INVARIANT = Invariant(

@@ -19,6 +19,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from reference_agent.store.registry import DEFAULT, STORES, UnknownName, name_in
 

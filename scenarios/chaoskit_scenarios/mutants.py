@@ -16,7 +16,7 @@ AGENT_MUTANTS = (
     _mutant("rollback-off-by-one", "rollback", "keeps one message beyond the checkpoint"),
     _mutant("intent-after-effect", "exactly-once", "records that a call was issued only after it ran"),
     _mutant(
-        "forgets-pending", "exactly-once", "repeats an interrupted call without asking whether it happened"
+        "forgets-pending", "exactly-once", "repeats an interrupted call without checking whether it happened"
     ),
     _mutant("ignores-completed", "exactly-once", "runs a call again although its result is in the log"),
     _mutant(
@@ -44,22 +44,22 @@ AGENT_MUTANTS = (
         "rolls back by truncating the log at the checkpoint, which removes the journal too",
         "files",
     ),
-    _mutant("unsynced-log", "prefix-log", "does not sync the log: only power loss shows it"),
+    _mutant("unsynced-log", "prefix-log", "does not sync the log: only a power loss exposes it"),
     _mutant(
         "acknowledges-before-sync",
         "single-interruption",
-        "syncs each log line with the next one: only power loss shows it",
+        "syncs each log line with the next one: only a power loss exposes it",
     ),
     _mutant(
         "unsynced-directory",
         "prefix-log",
-        "does not sync the log's directory entry: only power loss shows it, and not on ext4",
+        "does not sync the log's directory entry: only a power loss exposes it, and not on ext4",
         "files",
     ),
     _mutant(
         "synchronous-normal",
         "exactly-once",
-        "lets SQLite sync at checkpoints only: only power loss shows it",
+        "lets SQLite sync at checkpoints only: only a power loss exposes it",
         "sqlite",
     ),
     _mutant("asks-again", "model-calls", "discards a decision with its turn, and asks the model again"),
@@ -137,7 +137,7 @@ SESSION_MUTANTS = (
         "cancels the waiting run when an old request is repeated (scenario waiting)",
     ),
     _session_mutant(
-        "unsynced-snapshot", "snapshot", "renames a snapshot before syncing it: only power loss shows it"
+        "unsynced-snapshot", "snapshot", "renames a snapshot before syncing it: only a power loss exposes it"
     ),
     _session_mutant(
         "ignores-last-event-id",

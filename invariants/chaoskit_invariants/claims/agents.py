@@ -34,8 +34,8 @@ from chaoskit.model import (
 def resumes(history: History) -> Iterator[Violation]:
     """Resumes and finishes after any crash. Broken by: crashed, born, ended(failed).
 
-    The violation has a different kind if no work had begun before the crash: that breaks no promise about
-    work in progress. A life whose disk fails may stop, or wait for room; the one that follows must finish.
+    The violation has a different kind if no work had begun before the crash, because that breaks no promise
+    about work in progress. A life whose disk fails may stop or wait for space; the next life must finish.
     """
     _needs(_disturbed(history))
     end = list(history.of(Ended))[-1]
@@ -55,9 +55,9 @@ def _reason(detail: str) -> str:
 
 
 def effects_kept(history: History) -> Iterator[Violation]:
-    """No effect is lost, except those reported to the user. Broken by: crashed, end without one.
+    """No effect is lost, except those reported to the user. Broken by: crashed, end without the effect.
 
-    Each report excuses one effect, and only if there was a reason to ask: see `surfaced`.
+    Each report excuses one effect, and only if there was a reason to report: see `surfaced`.
     """
     _needs(last(history.of(Probe, "end")) is not None)
     excuses = Counter(each.facts for each in _questions(history) if not each.needless)
@@ -65,7 +65,7 @@ def effects_kept(history: History) -> Iterator[Violation]:
         excused = min(times, excuses[_facts_of(effect)])
         excuses[_facts_of(effect)] -= excused
         if times > excused:
-            yield Violation("lost", f"{effect} was never done, although the agent finished")
+            yield Violation("lost", f"{effect} never happened, although the agent finished")
 
 
 def effects_once(history: History) -> Iterator[Violation]:
@@ -74,19 +74,18 @@ def effects_once(history: History) -> Iterator[Violation]:
     _needs(bool(done))
     for effect, times in (done - meant).items():
         kind = "doubled" if meant[effect] else "unasked"
-        yield Violation(kind, f"{effect} was done {meant[effect] + times} times")
+        yield Violation(kind, f"{effect} happened {_times(meant[effect] + times)}")
 
 
 def surfaced(history: History) -> Iterator[Violation]:
-    """An unknown outcome is reported, not guessed: it may be queried by its key, or left to the user.
+    """An unknown outcome is reported, not guessed: the agent queries it by its key, or asks the user.
 
-    The outcome is unknown for the last effect before a crash, if the model had not seen its result yet. If
+    The outcome of the last effect before a crash is unknown if the model had not seen its result yet. If
     the effect is neither repeated nor reported, its result was stored, and nothing was unknown. A report is
     needless if the model had not asked for the call, nothing had interrupted it, or the model had been
     asked to continue with its result. Cannot see that a result was stored before the model was asked.
 
-    Broken by: effect, crashed, the same effect done again. Or: asked, asked, crashed, the first call
-    surfaced.
+    Broken by: effect, crashed, the same effect again. Or: asked, asked, crashed, the first call surfaced.
     """
     questions = list(_questions(history))
     judged = bool(questions)
@@ -97,13 +96,13 @@ def surfaced(history: History) -> Iterator[Violation]:
         judged = judged or bool(later)
         if any(again.applied for again in later):
             guessed.add(_facts(effect.args))
-            yield Violation("guessed", f"{name} was done, then blindly repeated after a crash")
+            yield Violation("guessed", f"{name} happened, and was blindly repeated after a crash")
     _needs(judged)
     for question in questions:
         if question.needless:
             yield Violation("needless", f"{question.call} was reported as unknown, but {question.needless}")
         if question.repeated and question.facts not in guessed:
-            yield Violation("guessed", f"{question.call} was reported as unknown, then done all the same")
+            yield Violation("guessed", f"{question.call} was reported as unknown, but was executed anyway")
 
 
 def _interrupted(history: History) -> Iterator[Effect]:
@@ -203,12 +202,13 @@ class _Calls:
 
 
 def same_answer(history: History) -> Iterator[Violation]:
-    """The answer equals the one without a crash. Broken by: crashed, end with another answer."""
+    """The answer is the same as without a crash. Broken by: crashed, end with a different answer."""
     end, expected = last(history.of(Probe, "end")), next(history.expected(Probe, "end"), None)
     if end is None or expected is None:
         raise NothingToJudge
     if end.data["answer"] != expected.data["answer"]:
-        yield Violation("other", f"answered {end.data['answer']!r} instead of {expected.data['answer']!r}")
+        found, wanted = end.data["answer"], expected.data["answer"]
+        yield Violation("other", f"the answer is {found!r} instead of {wanted!r}")
 
 
 def model_once(history: History) -> Iterator[Violation]:
@@ -250,13 +250,13 @@ def valid(history: History) -> Iterator[Violation]:
     _needs(bool(looked))
     for probe in looked:
         if not probe.data["valid"]:
-            yield Violation("refused", f"the framework rejects what is persisted: {probe.data['trouble']}")
+            yield Violation("refused", f"the framework rejects the persisted data: {probe.data['trouble']}")
 
 
 def consume_once(history: History) -> Iterator[Violation]:
     """An approval is used once, however many processes resume. Broken by: raced, the gated effect twice.
 
-    The effect waits for the approval: it does not happen before the task is parked.
+    The effect must wait for the approval: it must not happen before the task is parked.
     """
     raced = list(history.of(Probe, "raced"))
     _needs(bool(raced))
@@ -267,16 +267,16 @@ def consume_once(history: History) -> Iterator[Violation]:
             resumers = probe.data["resumers"]
             kind = "doubled" if times else "lost"
             yield Violation(
-                kind, f"{resumers} processes resumed at once, and the effect happened {times} times"
+                kind, f"{resumers} processes resumed at once, and the effect happened {_times(times)}"
             )
     parked = next((n for n, e in enumerate(history.events) if isinstance(e, Probe) and e.name == "parked"), 0)
     for event in history.events[:parked]:
         if isinstance(event, Effect) and event.applied:
-            yield Violation("unapproved", f"{_name(event)} was done before anybody had approved it")
+            yield Violation("unapproved", f"{_name(event)} happened before anyone had approved it")
 
 
 def fork(history: History) -> Iterator[Violation]:
-    """Resuming twice from one checkpoint yields the same state. Broken by: forked, not the same."""
+    """Resuming twice from one checkpoint gives the same state. Broken by: forked, not the same."""
     forked = list(history.of(Probe, "forked"))
     _needs(bool(forked))
     for probe in forked:
@@ -289,6 +289,10 @@ def fork(history: History) -> Iterator[Violation]:
 def _needs(something: bool) -> None:
     if not something:
         raise NothingToJudge
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
 def _disturbed(history: History) -> bool:

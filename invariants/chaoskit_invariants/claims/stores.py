@@ -38,7 +38,7 @@ def _on_every_look(
 def durable(look: Look) -> Iterator[Violation]:
     """Acknowledged changes are present. Broken by: change acknowledged, crashed, a look without it.
 
-    A session that cannot be read has lost what was acknowledged, too: nobody can get at it.
+    Acknowledged data that cannot be read counts as lost.
     """
     session = look.session
     if "trouble" in look.found:
@@ -51,12 +51,11 @@ def durable(look: Look) -> Iterator[Violation]:
         there = numbers(sequence)
         missing = [n for n in session.required if n not in there]
         if missing:
-            yield Violation("lost", f"{_saves(missing)} acknowledged, but missing")
+            yield Violation("lost", f"{_saves(missing)} acknowledged, but {_is_or_are(missing)} missing")
         returned = [n for n in there if n in session.gone]
         if returned:
-            yield Violation(
-                "returned", f"its deletion was acknowledged, but save {_short(returned)} is still stored"
-            )
+            still = f"save{'s' * (len(returned) > 1)} {_short(returned)} {_is_or_are(returned)} still stored"
+            yield Violation("returned", f"the deletion was acknowledged, but {still}")
 
 
 def _latest(look: Look) -> Iterator[Violation]:
@@ -70,13 +69,13 @@ def _latest(look: Look) -> Iterator[Violation]:
         if last is not None:
             yield Violation("lost", f"save {last} was acknowledged, but nothing is stored")
     elif found[0] in look.session.gone:
-        yield Violation("returned", f"its deletion was acknowledged, but save {found[0]} is still stored")
+        yield Violation("returned", f"the deletion was acknowledged, but save {found[0]} is still stored")
     elif last is not None and look.session.is_older(found[0], last):
         yield Violation("lost", f"save {last} was acknowledged, but the latest stored is {found[0]}")
 
 
 def atomic(look: Look) -> Iterator[Violation]:
-    """Changes are all or nothing. Broken by: change interrupted, a look with half of it."""
+    """Each change is stored whole or not at all. Broken by: change interrupted, a look with half of it."""
     latest = look.found.get("load")
     if isinstance(latest, str) and not latest.startswith("of session"):
         yield Violation("half", f"the latest state is {latest}")
@@ -128,7 +127,7 @@ def _is_damaged(found: object) -> bool:
 
 
 def prefix(look: Look) -> Iterator[Violation]:
-    """Changes appear in the order made, each once. Broken by: a look that finds 2 before 1."""
+    """Changes appear once each, in the order they were made. Broken by: a look that finds 2 before 1."""
     for sequence in look.sequences().values():
         yield from _prefix_of(look, sequence)
 
@@ -143,7 +142,7 @@ def _prefix_of(look: Look, sequence: Sequence[list[int] | str]) -> Iterator[Viol
     for n, times in Counter(there).items():
         made = look.session.asked.count(n)
         if times > max(1, made) and n not in look.session.repeated:
-            yield Violation("doubled", f"save {n} was made {_times(made)} and is stored {_times(times)}")
+            yield Violation("doubled", f"save {n} was made {_times(made)}, but is stored {_times(times)}")
     strangers = [n for n in there if n not in look.session.asked]
     if strangers:
         yield Violation("unasked", f"save {strangers[0]} is stored, but was never made")
@@ -189,9 +188,9 @@ def consistent(look: Look) -> Iterator[Violation]:
 def loadable(history: History) -> Iterator[Violation]:
     """Opens and loads after any crash without manual repair. Broken by: crashed, recovered with trouble.
 
-    A life that hangs, exits or dies before it has shown its sessions could not be loaded, either, unless it
-    had come as far as a change. A life whose disk was full or failing may refuse to open; the next one may
-    not.
+    A life that hangs, exits or dies before it has loaded its sessions also breaks this claim, unless it had
+    already begun a change. A life whose disk is full or failing may refuse to open the store; the next life
+    may not.
     """
     judged = False
     changing = {event.life for event in history.of(Invoke, "change")}
@@ -201,12 +200,13 @@ def loadable(history: History) -> Iterator[Violation]:
         judged = judged or bool(probes or end)
         for probe in probes:
             if "trouble" in probe.data:
-                yield Violation("closed", f"cannot be opened after the crash: {probe.data['trouble']}")
+                trouble = probe.data["trouble"]
+                yield Violation("closed", f"the store cannot be opened after the crash: {trouble}")
             for name, found in probe.data["sessions"].items():
                 if "trouble" in found:
                     yield Violation("unloadable", f"session {name}: {found['trouble']}")
         if not probes and end:
-            yield Violation("closed", f"cannot be opened after the crash: the process {_how(end)}")
+            yield Violation("closed", f"the store cannot be opened after the crash: the process {_how(end)}")
     if not judged:
         raise NothingToJudge
 
@@ -214,8 +214,8 @@ def loadable(history: History) -> Iterator[Violation]:
 def continues(history: History) -> Iterator[Violation]:
     """New saves succeed after recovery. Broken by: crashed, recovered, change, fail.
 
-    Not being able to go on is a violation, however it looks: a store that cannot be opened, a process that
-    hangs or exits, an error of `close`.
+    Any failure to continue is a violation: a store that cannot be opened, a process that hangs or exits, or
+    an error in `close`.
     """
     lives = _restarts(history)
     asked = {(e.life, e.op): e for e in history.of(Invoke, "change") if e.life in lives}
@@ -253,7 +253,7 @@ def _how(end: Ended) -> str:
 
 
 def idempotent(history: History) -> Iterator[Violation]:
-    """Repeating an interrupted change makes no duplicate. Broken by: change, crashed, change, two of it."""
+    """Repeating an interrupted change adds no duplicate. Broken by: change, crashed, change, two copies."""
     repeated = [look for look in looks(history) if look.session.repeated]
     relevant = [look for look in repeated if look.sequences() and look.probe.name == "end"]
     if not relevant:
@@ -263,7 +263,7 @@ def idempotent(history: History) -> Iterator[Violation]:
             counts = Counter(numbers(sequence))
             for n in look.session.repeated:
                 if counts[n] > look.session.made(n):
-                    times = f"save {n} was repeated and is stored {counts[n]} times"
+                    times = f"save {n} was repeated, and is now stored {counts[n]} times"
                     yield Violation("doubled", f"session {look.name}: {times}")
 
 
@@ -278,7 +278,7 @@ def fenced(history: History) -> Iterator[Violation]:
             continue  # no second process can open it beside the old one: there is no newer state
         if "trouble" in data:
             yield Violation(
-                "unreadable", f"after the late save of the old process nothing can be read: {data['trouble']}"
+                "unreadable", f"after the old process's late save, nothing can be read: {data['trouble']}"
             )
             continue
         kept = data.get("items")
@@ -290,8 +290,8 @@ def fenced(history: History) -> Iterator[Violation]:
         elif data.get("load") != [data["before"]]:
             yield Violation(
                 "overwritten",
-                f"save {data['before']} was acknowledged to the new process, then the old one, paused"
-                f" since before it, saved {data['late']}: the latest is now {data.get('load')}",
+                f"the new process's save {data['before']} was acknowledged, then the old process, paused"
+                f" since before that, saved {data['late']}: the latest is now {data.get('load')}",
             )
 
 
@@ -301,6 +301,10 @@ def _times(count: int) -> str:
 
 def _saves(numbers: list[int]) -> str:
     return f"save{'s' * (len(numbers) > 1)} {_short(numbers)} {'were' if len(numbers) > 1 else 'was'}"
+
+
+def _is_or_are(numbers: list[int]) -> str:
+    return "are" if len(numbers) > 1 else "is"
 
 
 def _short(numbers: list[int]) -> str:
