@@ -62,7 +62,7 @@ def test_a_finding_fits_in_80_columns_whatever_its_message(capsys):
 )
 def test_only_a_finding_of_posix_alone_is_called_a_warning(tiers, warned, capsys):
     Terminal().findings([entry(tier=tier) for tier in tiers], verbose=False)
-    assert any("this is a warning" in line for line in printed(capsys)) == warned
+    assert any("under posix only" in line for line in printed(capsys)) == warned
 
 
 def test_lines_break_between_words_and_are_indented_below_the_first():
