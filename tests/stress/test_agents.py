@@ -63,7 +63,7 @@ def test_one_to_three_crashes_also_during_recovery(chaos, name):
 @pytest.mark.parametrize("profile", ["ext4", "posix"])
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_nothing_acknowledged_is_lost_with_the_power(chaos, name, profile):
-    outcome = chaos.run(name, faults=("power",), profile=profile, runs=150)
+    outcome = chaos.run(name, faults=("power",), profile=profile, runs=70)
     outcome.assert_holds()
     assert outcome.result.found.states >= 120
 

@@ -47,7 +47,7 @@ def test_one_to_three_crashes_also_during_recovery(chaos, name, store):
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_nothing_acknowledged_is_lost_with_the_power(chaos, name, store, profile):
-    outcome = chaos.run(name, store=store, faults=("power",), profile=profile, runs=120)
+    outcome = chaos.run(name, store=store, faults=("power",), profile=profile, runs=60)
     outcome.assert_holds()
     assert outcome.result.found.states >= 95
 

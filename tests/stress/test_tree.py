@@ -38,7 +38,7 @@ def test_one_to_three_crashes_also_during_recovery(chaos, store):
 @pytest.mark.parametrize("profile", ["ext4", "posix"])
 @pytest.mark.parametrize("store", STORES)
 def test_nothing_acknowledged_is_lost_with_the_power(chaos, store, profile):
-    outcome = chaos.run("tree", store=store, faults=("power",), profile=profile, runs=120)
+    outcome = chaos.run("tree", store=store, faults=("power",), profile=profile, runs=60)
     outcome.assert_holds()
     assert outcome.result.found.states >= 95
 
