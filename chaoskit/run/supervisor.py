@@ -25,6 +25,7 @@ import socket
 import time
 import zlib
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import reduce
 from pathlib import Path
 
@@ -234,7 +235,8 @@ class Supervisor:
         deadline = time.monotonic() + self._deadline
         deadline = deadline if self.until is None else min(deadline, self.until)
         timely = conversation.listen(process.process, deadline, until_death=not process.kept)
-        survives = process.kept and conversation.reusable
+        # A life may complete at the very moment at which it is killed for being late.
+        survives = process.kept and conversation.reusable and timely
         status = None if survives else process.end()
         if process is self._reused and not survives:
             self._reused = None
@@ -333,7 +335,8 @@ class _Process:
 
     def begin(self, spec: LifeSpec) -> None:
         self.lives += 1
-        self.channel.sendall(msgspec.json.encode(spec) + b"\n")
+        with suppress(BrokenPipeError):  # it is dead already, which `listen` will notice
+            self.channel.sendall(msgspec.json.encode(spec) + b"\n")
 
     def end(self) -> int:
         """Kills what is left of the process; returns the wait status."""
