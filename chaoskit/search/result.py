@@ -345,10 +345,17 @@ def _untested(found: Partial, settings: Settings, claims: Sequence[str]) -> list
         if Verdict.merge(verdicts.values()) is Verdict.NOT_MEASURED:
             missing.append(name)
         elif complete:
-            tiers = [tier for tier, part in found.tiers.items() if part.states]
+            tiers = [
+                tier for tier, part in found.tiers.items() if part.states and not _is_violated(found, tier)
+            ]
             unmeasured = [t for t in tiers if verdicts.get(t, Verdict.NOT_MEASURED) is Verdict.NOT_MEASURED]
             missing += [f"{name} in tier {tier}" for tier in unmeasured]
     return missing
+
+
+def _is_violated(found: Partial, tier: str) -> bool:
+    """Then there may have been nothing left for the other claims to judge."""
+    return any(tiers.get(tier) is Verdict.VIOLATED for tiers in found.claims.values())
 
 
 def result_of_replay(found: Partial, settings: Settings, claims: Sequence[str], seconds: float) -> Result:

@@ -2,9 +2,9 @@
 
 Two workloads. The *usual* one is short, because every crash state of it is judged: about thirty changes of
 a few sessions whose names contain or resemble one another, sizes from nothing to a million characters, a
-state that returns to an earlier value, a deletion. The *long* one reaches what happens rarely: the 64th and
-the 128th save, compaction, automatic checkpoints, many sessions. Of its crash states only the distinctive
-ones are judged.
+deletion. No state is saved twice: adapters may derive a version's id from the number in it. The *long* one
+reaches what happens rarely: the 64th and the 128th save, compaction, automatic checkpoints, many sessions. Of
+its crash states only the distinctive ones are judged.
 
 Drawn with `random`, not with Hypothesis: a token must mean the same workload under any version of it.
 """
@@ -47,7 +47,6 @@ def usual(seed: int, shape: Shape) -> list[Step]:
     sizes = [rng.choice(SIZES) for _ in range(shape.changes)]
     sizes[max(0, shape.changes - 3)] = LARGE  # late: every look after it reads it again
     steps = list(_changes(rng, shape, sizes, _sessions(rng, names, shape.changes)))
-    _return_to_an_earlier_state(rng, steps)
     if shape.deletes:
         _delete(steps, shape.changes * 2 // 3)
     return steps
@@ -89,17 +88,3 @@ def _delete(steps: list[Step], place: int) -> None:
     there = Counter(step["session"] for step in steps[:place])
     ((session, _),) = there.most_common(1)
     steps.insert(place, {"do": "delete", "session": session})
-
-
-def _return_to_an_earlier_state(rng: random.Random, steps: list[Step]) -> None:
-    """The last save of some session becomes one of an earlier state: even if the store recognises it, it is
-    now the latest."""
-    saved: dict[str, list[int]] = {}
-    for place, step in enumerate(steps):
-        if step["do"] == "save":
-            saved.setdefault(step["session"], []).append(place)
-    largest = max(step["size"] for step in steps)
-    possible = [p for p in saved.values() if len(p) > 2 and steps[p[-1]]["size"] < largest]
-    if possible:
-        places = rng.choice(possible)
-        steps[places[-1]] = dict(steps[places[-3]])

@@ -4,6 +4,7 @@ import pytest
 from chaoskit_scenarios.stores.controls import CONTROLS, TIERS
 
 from chaoskit.model import Verdict
+from tests.stress.helpers import sweep
 
 pytestmark = pytest.mark.stress
 
@@ -13,7 +14,7 @@ pytestmark = pytest.mark.stress
 def test_every_cell_of_the_table(chaos, control):
     found: dict[str, list[Verdict]] = {}
     for options in (
-        {"points": "syscalls"},
+        {"points": "syscalls", **sweep(400)},
         {"faults": ("power",), "profile": "ext4"},
         {"faults": ("power",), "profile": "posix"},
     ):

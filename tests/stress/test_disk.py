@@ -10,7 +10,7 @@ pytestmark = pytest.mark.stress
 @pytest.mark.requirement("C1", "C2")
 @pytest.mark.parametrize("shard", [0, 2])
 def test_killed_at_every_operation_and_half_way_through_every_write(chaos, shard):
-    outcome = chaos.run("payments", points="syscalls", shard=(shard, 4), seed=1, **sweep(1400))
+    outcome = chaos.run("payments", points="syscalls", shard=(shard, 4), seed=1, **sweep(900))
     outcome.assert_holds()
     assert outcome.result.found.missed == 0
     assert len(outcome.result.found.points) > 350

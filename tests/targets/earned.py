@@ -513,25 +513,6 @@ class ForgetsUnlessRead(SetsAside):
         super().save(session, state)
 
 
-class Deduplicates(Base):
-    """States by their content; one that is there already is not stored again, nor is it made the latest"""
-
-    def save(self, session, state):
-        folder = self.directory / session
-        folder.mkdir(exist_ok=True)
-        known = json.loads((folder / "order").read_text()) if (folder / "order").exists() else []
-        name = f"n{state['n']}"
-        if name not in known:
-            self.put(folder / name, state)
-            self.put(folder / "order", [*known, name])
-
-    def load(self, session):
-        order = self.directory / session / "order"
-        if not order.exists():
-            return None
-        return json.loads((order.parent / json.loads(order.read_text())[-1]).read_text())
-
-
 class AllFour(Base):
     """Sound: states and items of a session, as the documentation allows"""
 
@@ -580,6 +561,7 @@ class HangsForLong(_Marked):
     def save(self, session, state):
         while self.dirty:
             signal.pause()
+        super().save(session, state)
 
 
 class TimeNamed(Base):
@@ -589,10 +571,10 @@ class TimeNamed(Base):
 
     def save(self, session, state):
         stamp = f"{datetime.now(UTC).timestamp():.6f}-{time.time_ns()}"
-        self.put(self.directory / f"{session}.{stamp}.json", state)
+        self.put(self.directory / f"{session}~{stamp}.json", state)
 
     def load(self, session):
-        found = sorted(self.directory.glob(f"{session}.*.json"))
+        found = sorted(self.directory.glob(f"{session}~*.json"))
         return json.loads(found[-1].read_text()) if found else None
 
 
