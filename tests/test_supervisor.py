@@ -25,7 +25,7 @@ from chaoskit.model import (
     Schedule,
 )
 from chaoskit.recording import unfinished
-from chaoskit.run.supervisor import HISTORY_FILE, interrupted
+from chaoskit.run.supervisor import HISTORY_FILE, OutOfTime, interrupted
 from chaoskit.run.zygote import CannotStart
 
 
@@ -114,6 +114,17 @@ def test_a_hang_ends_at_the_deadline_and_is_reported(rig):
     run = crash(rig("HANGING", deadline=0.3), kill("append", 1))
     assert [e.how for e in run.history.of(Ended)] == ["crashed", "hung"]
     assert "did not finish in 0.3 s" in list(run.history.of(Ended))[-1].detail
+
+
+@pytest.mark.requirement("C1")
+def test_no_process_is_started_when_the_time_is_up(rig):
+    """One that is started and then abandoned would live on, and keep its socket open."""
+    under_test = rig("HANGING", deadline=0.3)
+    under_test.stop_at(0.0)
+    with pytest.raises(OutOfTime):
+        crash(under_test)
+    zygotes = psutil.Process().children()
+    assert [child for zygote in zygotes for child in zygote.children()] == []
 
 
 def test_an_exception_is_reported_with_its_traceback(rig):

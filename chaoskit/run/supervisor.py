@@ -118,7 +118,7 @@ class Supervisor:
         faults: tuple[Fault | None, ...] = (*schedule.faults, None)
         for life, fault in enumerate(faults):
             zygote = self._later if life else self._zygote
-            process = _Process(zygote, directory, life)
+            process = self._start(zygote, directory, life)
             how = self._live(run, process, life, fault, self._watch)
             self._keep_trace(life, schedule)
             if not run.goes_on(how, fault):
@@ -135,7 +135,7 @@ class Supervisor:
 
     def _look_again(self, run: _RunInProgress, directory: Path, life: int) -> None:
         """In a process that has not seen the lives before: it knows only what is on the disk."""
-        self._live(run, _Process(self._later, directory, life), life, None, None, final=True)
+        self._live(run, self._start(self._later, directory, life), life, None, None, final=True)
 
     def record_recovery(self, earlier: Schedule, directory: Path, workload: Workload) -> Recording | None:
         """The life after these faults, with every disk operation; None if one of the faults did not fire."""
@@ -200,7 +200,7 @@ class Supervisor:
         if self._reused and (self._reused.lives >= LIVES_PER_PROCESS or self._mutant):
             self.retire()
         if self._reused is None:
-            self._reused = _Process(self._later, directory, 1, kept=True)
+            self._reused = self._start(self._later, directory, 1, kept=True)
         return self._reused
 
     def retire(self) -> None:
@@ -210,6 +210,11 @@ class Supervisor:
             self._reused = None
 
     # --- one life
+
+    def _start(self, zygote: Zygote, directory: Path, life: int, *, kept: bool = False) -> _Process:
+        if self._is_over():
+            raise OutOfTime
+        return _Process(zygote, directory, life, kept=kept)
 
     def _live(
         self,
@@ -221,8 +226,6 @@ class Supervisor:
         *,
         final: bool = False,
     ) -> How:
-        if self._is_over():
-            raise OutOfTime
         run.events.append(Born(life))
         arming = kind_of(fault).arm(fault) if fault else Arming()
         if watch:

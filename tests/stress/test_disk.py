@@ -2,19 +2,18 @@
 
 import pytest
 
-from tests.stress.helpers import sweep
-
 pytestmark = pytest.mark.stress
 
 
 @pytest.mark.requirement("C1", "C2")
-@pytest.mark.parametrize("shard", [0, 2])
-def test_killed_at_every_operation_and_half_way_through_every_write(chaos, shard):
-    outcome = chaos.run("payments", points="syscalls", shard=(shard, 4), seed=1, **sweep(900))
+@pytest.mark.parametrize("shard", [0, 4])
+def test_killed_at_operations_and_half_way_through_writes(chaos, shard):
+    """A part of them, recoveries not included; `test_exhaustive` takes all."""
+    outcome = chaos.run("payments", points="syscalls", shard=(shard, 8), seed=1, depth=1)
     outcome.assert_holds()
     assert outcome.result.found.missed == 0
-    assert len(outcome.result.found.points) > 350
-    assert {"process", "torn", "recovery"} <= set(outcome.result.claims["exactly-once"])
+    assert len(outcome.result.found.points) > 170
+    assert {"process", "torn"} <= set(outcome.result.claims["exactly-once"])
 
 
 @pytest.mark.requirement("C2", "K9")

@@ -18,3 +18,12 @@ def test_no_recovery_breaks_anything(chaos, name, store):
     outcome = chaos.run(name, store=store)
     outcome.assert_holds()
     assert outcome.result.found.missed == 0
+
+
+@pytest.mark.parametrize("shard", range(8))
+def test_killed_at_every_operation_and_half_way_through_every_write(chaos, shard):
+    outcome = chaos.run("payments", points="syscalls", shard=(shard, 8), seed=1, depth=1)
+    outcome.assert_holds()
+    assert outcome.result.found.missed == 0
+    assert len(outcome.result.found.points) > 170
+    assert {"process", "torn"} <= set(outcome.result.claims["exactly-once"])
