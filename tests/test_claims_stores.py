@@ -65,6 +65,12 @@ def told():
     return Told()
 
 
+def _overwritten():
+    """Save 2 is interrupted, seen after the crash, and another save is made instead of repeating it."""
+    seen = told().change(1).change(2, acked=False).crash().look(history=[[1], [2]])
+    return seen.change(3)
+
+
 EXAMPLES = [
     (stores.DURABLE, told().change(1).crash().look(load=None), ["lost"]),
     (stores.DURABLE, told().change(1).change(2).crash().look(load=[1]), ["lost"]),
@@ -153,6 +159,13 @@ EXAMPLES = [
     (stores.IMMUTABLE, told().crash().look(history=["damaged: x", [2]]), ["changed"]),
     (stores.IMMUTABLE, told().crash().look(history=[[1], [2]]), []),
     (stores.IMMUTABLE, told().crash().look(history=[[1], "damaged: x"]), []),  # the latest is left to atomic
+    (stores.IMMUTABLE, _overwritten().look("end", history=[[1], [3]]), ["replaced"]),
+    (stores.IMMUTABLE, _overwritten().look("end", history=[[1], [2], [3]]), []),
+    (stores.IMMUTABLE, _overwritten().look("end", history=[[2], [3]]), []),  # the oldest was pruned
+    (stores.IMMUTABLE, _overwritten().look("end", history=[[1]]), []),  # lost, which is left to durable
+    (stores.IMMUTABLE, _overwritten().change(0, do="delete").look("end", history=[[3]]), []),
+    # Not in another life: what was shown and not synced may be lost with the power.
+    (stores.IMMUTABLE, _overwritten().crash().look("end", history=[[1], [3]]), []),
     (stores.ISOLATED, told().crash().look(history=[[1], "of session b: save 3"]), ["foreign"]),
     (stores.ISOLATED, told().crash().look(items=["of session b: save 3"]), ["foreign"]),
     (stores.ISOLATED, told().crash().look(load="of session b: save 3"), ["foreign"]),

@@ -23,7 +23,7 @@ COMMAND = [
     "--plan",
     "sample",
     "--runs",
-    "100000",
+    "5000",
     "--jobs",
     "2",
 ]

@@ -44,7 +44,7 @@ from chaoskit.inside.zombie import meet_a_zombie
 
 WRITING = os.O_WRONLY | os.O_RDWR
 SOME = 2  # sessions that are changed after a crash, besides the interrupted one and a new one
-FRESH = 1000  # numbers from here on are saves after a crash, which check that the store still works
+FRESH = 1000  # numbers from here on are changes after a crash, which check that the store still works
 
 
 def main(life: Life) -> None:
@@ -81,7 +81,8 @@ def _live(life: Life, store: Store) -> None:
     if life.number and not _saves_first(life):
         life.probe("recovered", sessions={s: store.look(s) for s in sessions})
     if life.number and not life.final:
-        _change(life, store, [{**operation, "again": True} for operation in life.interrupted])
+        repeated = [operation for operation in life.interrupted if not _gives_up(operation)]
+        _change(life, store, [{**operation, "again": True} for operation in repeated])
         _change(life, store, _fresh_changes(life, store))
     elif not life.number:
         _change(life, store, life.workload["steps"])
@@ -105,15 +106,23 @@ def _saves_first(life: Life) -> bool:
     return not life.final and sum(numbers) % 2 == 1
 
 
+def _gives_up(operation: dict[str, Any]) -> bool:
+    """Whether the client makes another change instead of repeating the interrupted one: in half of the cases.
+    A store that writes over what is left of it shows that only if the new content differs."""
+    return bool(operation.get("n", 0) // 2 % 2)
+
+
 def _fresh_changes(life: Life, store: Store) -> list[dict[str, Any]]:
     """One change of each of a few sessions, and of a new one: the store must still work.
 
     A session whose change was repeated keeps that as its latest: a newer one would hide its loss.
     """
-    repeated = {operation["session"] for operation in life.interrupted}
-    others = [s for s in life.workload["sessions"] if s not in repeated][:SOME]
-    names = [*others, _new_session(life.number)]
-    return [store.step(s, FRESH + life.number, place) for place, s in enumerate(names)]
+    given_up = {op["session"]: None for op in life.interrupted if _gives_up(op)}
+    interrupted = {op["session"] for op in life.interrupted}
+    others = [s for s in life.workload["sessions"] if s not in interrupted][:SOME]
+    names = [*given_up, *others, _new_session(life.number)]
+    # Numbers that differ: they decide how the next life treats a change that is interrupted.
+    return [store.step(s, FRESH * life.number + place, place) for place, s in enumerate(names)]
 
 
 _opened: set[str] = set()  # files that this process opened for writing, and databases

@@ -144,9 +144,11 @@ def assert_the_project_keeps_its_own_names(project: Project) -> None:
 
 
 def assert_a_broken_agent_is_reproduced_from_its_token(project: Project) -> None:
-    code, sound = project.chaoskit("run", "payments", "--seed", "1")
+    code, sound = project.chaoskit("run", "payments", "--seed", "1", "--depth", "1")
     assert (code, sound["verdict"]) == (0, "HOLDS")
-    code, broken = project.chaoskit("run", "payments", "--seed", "1", "--mutant", "forgets-pending")
+    code, broken = project.chaoskit(
+        "run", "payments", "--seed", "1", "--mutant", "forgets-pending", "--depth", "1"
+    )
     assert (code, broken["verdict"]) == (1, "VIOLATED")
     code, again = project.chaoskit("replay", broken["findings"][0]["repro"])
     assert (code, again["verdict"]) == (1, "VIOLATED")

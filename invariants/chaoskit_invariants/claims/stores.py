@@ -164,11 +164,36 @@ def _is_in_order(look: Look, numbers: Iterable[int]) -> bool:
     return True
 
 
-def immutable(look: Look) -> Iterator[Violation]:
-    """Older versions never change. Broken by: a look at version 1 of 2 that reads differently."""
-    for number, found in enumerate(look.found["history"][:-1], 1):
-        if _is_damaged(found):
-            yield Violation("changed", f"version {number} is {found}")
+def immutable(history: History) -> Iterator[Violation]:
+    """Older versions never change. Broken by: a look at version 1 of 2 that reads differently; or by two
+    looks of one life, of which the second has another version in the place of one that the first had."""
+    relevant = [look for look in looks(history) if "history" in look.found]
+    if not relevant:
+        raise NothingToJudge
+    earlier: dict[tuple[str, int], Look] = {}
+    for look in relevant:
+        for number, found in enumerate(look.found["history"][:-1], 1):
+            if _is_damaged(found):
+                yield Violation("changed", f"session {look.name}: version {number} is {found}")
+        before = earlier.get((look.name, look.probe.life))
+        if before and not look.struck:
+            yield from _replaced(before, look)
+        earlier[look.name, look.probe.life] = look
+
+
+def _replaced(before: Look, after: Look) -> Iterator[Violation]:
+    """What was the oldest may be pruned, and what was the latest may be lost: neither is a replacement."""
+    first, second = (numbers(look.found["history"]) for look in (before, after))
+    deleted = after.session.gone | after.session.may_be_gone
+    kept = [n for n in first if n in second]
+    newer = [n for n in second if n not in first]
+    for n in first:
+        between = kept and newer and first.index(n) > first.index(kept[0])
+        if n not in second and n not in deleted and between:
+            yield Violation(
+                "replaced",
+                f"session {after.name}: version {n} was in the history, and {newer[0]} is there instead",
+            )
 
 
 def isolated(look: Look) -> Iterator[Violation]:
@@ -370,11 +395,7 @@ ISOLATED = Claim(
     aspect="",
 )
 IMMUTABLE = Claim(
-    name="immutable",
-    summary="older versions do not change",
-    check=_on_every_look(immutable, "history"),
-    subject="store",
-    aspect="",
+    name="immutable", summary="older versions do not change", check=immutable, subject="store", aspect=""
 )
 CONSISTENT = Claim(
     name="consistent",
