@@ -120,8 +120,6 @@ class _Examination:
                 self._crash(variant)
             except ViolatedUndisturbed as violated:
                 raise CannotTest(f"without any crash: {violated}") from None
-        for tier, watched in self._watches:
-            self._watch(tier.name, watched)
 
     def _resolved(self, variant: str, **changes: Any) -> registry.Resolved:
         settings = msgspec.structs.replace(
@@ -144,6 +142,7 @@ class _Examination:
             if self._recording is None:
                 self._recording = recording
                 self._operations = len({firing.point for firing in ready.firings})
+                self._watch_all()
             if self._settings.seconds is not None:
                 self._possible.update(map(assign, kill_schedules(recording)))
             self._search.go_through(ready, self._crashing_plans(), assign, self._tiers_of)
@@ -161,10 +160,12 @@ class _Examination:
         _check(long.recording, long.baseline)
         return long
 
-    def _watch(self, tier: str, watched: Watched) -> None:
-        with unprepared(self._resolved(f"#{watched.variant}", jobs=1)) as ready:
-            plan = Watch(tier=tier, claim=watched.claim, runs=watched.runs)
-            self._search.go_through(ready, [plan])
+    def _watch_all(self) -> None:
+        """Before the crashes: a few runs, which must not be what a time limit leaves out."""
+        for tier, watched in self._watches:
+            with unprepared(self._resolved(f"#{watched.variant}", jobs=1)) as ready:
+                plan = Watch(tier=tier.name, claim=watched.claim, runs=watched.runs)
+                self._search.go_through(ready, [plan])
 
     # --- the certificate
 
