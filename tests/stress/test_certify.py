@@ -115,7 +115,7 @@ def test_a_saver_that_loses_data_without_a_crash_cannot_be_tested(name):
 
 
 def test_a_store_on_files_of_somebody_else():
-    made = certified("strands-file", tiers=("process", "torn", "power-ext4"))
+    made = certified("strands-file", tiers=("process", "torn", "power-ext4"), runs=60, jobs=2)
     assert made.coverage["process"].states > 100
     assert made.coverage["process"].complete
     assert "-" not in {made.sign("durable", tier) for tier in made.tiers}

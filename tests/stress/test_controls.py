@@ -14,9 +14,9 @@ pytestmark = pytest.mark.stress
 def test_every_cell_of_the_table(chaos, control):
     found: dict[str, list[Verdict]] = {}
     for options in (
-        {"points": "syscalls", **sweep(400)},
-        {"faults": ("power",), "profile": "ext4"},
-        {"faults": ("power",), "profile": "posix"},
+        {"points": "syscalls", **sweep(200)},
+        {"faults": ("power",), "profile": "ext4", "runs": 400},
+        {"faults": ("power",), "profile": "posix", "runs": 400},
     ):
         result = chaos.run(f"store-{control.name}", seed=1, **options).result
         assert not result.doubts

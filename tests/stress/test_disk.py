@@ -17,9 +17,9 @@ def test_killed_at_operations_and_half_way_through_writes(chaos, shard):
 
 
 @pytest.mark.requirement("C2", "K9")
-@pytest.mark.parametrize("shard", [0, 3])
-def test_every_error_of_the_disk(chaos, shard):
-    outcome = chaos.run("payments", faults=("disk",), shard=(shard, 6), seed=1)
+def test_errors_of_the_disk(chaos):
+    """A part of them; `test_exhaustive` takes all."""
+    outcome = chaos.run("payments", faults=("disk",), shard=(0, 12), seed=1)
     outcome.assert_holds()
     assert outcome.result.found.missed == 0
     assert {"disk-error", "disk-full"} <= set(outcome.result.claims["exactly-once"])

@@ -27,3 +27,10 @@ def test_killed_at_every_operation_and_half_way_through_every_write(chaos, shard
     assert outcome.result.found.missed == 0
     assert len(outcome.result.found.points) > 170
     assert {"process", "torn"} <= set(outcome.result.claims["exactly-once"])
+
+
+@pytest.mark.parametrize("shard", range(6))
+def test_every_error_of_the_disk(chaos, shard):
+    outcome = chaos.run("payments", faults=("disk",), shard=(shard, 6), seed=1)
+    outcome.assert_holds()
+    assert outcome.result.found.missed == 0

