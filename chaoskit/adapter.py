@@ -21,6 +21,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from chaoskit.inside.protocol import ADAPTER_METHODS
 from chaoskit.model import Subject
+from chaoskit.wrong_use import WrongUse
 
 CALLERS = ("one", "threads", "tasks")  # where an application calls save from
 CLOCKS = ("real", "seeded")
@@ -29,7 +30,7 @@ PROMISES = "promises"
 _BLOCK = re.compile(r"(?m)^# /// script$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
 
 
-class BadAdapter(ValueError):
+class BadAdapter(WrongUse):
     """The message gives what was expected of the adapter and what was found."""
 
 
@@ -65,7 +66,7 @@ def requirements(wanted: Sequence[str], instead: Sequence[str] = ()) -> tuple[st
         mine = {Requirement(text).name.lower(): text for text in instead}
         kept = [text for text in wanted if Requirement(text).name.lower() not in mine]
     except InvalidRequirement as error:
-        raise ValueError(f"expected a requirement such as name==1.2.3: {error}") from None
+        raise WrongUse(f"expected a requirement such as name==1.2.3: {error}") from None
     return (*kept, *mine.values())
 
 

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from chaoskit.inside.loading import load
+from chaoskit.wrong_use import WrongUse
 
 T = TypeVar("T")
 OURS = "chaoskit"
 MANY = 12  # names; a longer list is shortened, and with a good guess not printed at all
 
 
-class UnknownName(ValueError):
+class UnknownName(WrongUse):
     """The user named something that does not exist; the message lists what does."""
 
 

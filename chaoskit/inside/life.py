@@ -44,7 +44,7 @@ class Channel:
         return decode(line) if line else None
 
     def tell(self, message: dict[str, Any]) -> None:
-        self._pending.append(json.dumps(message).encode() + b"\n")
+        self._pending.append(line_of(message))
         if not self.buffered:
             self.flush()
 
@@ -59,6 +59,11 @@ class Channel:
         if "error" in reply:
             raise WorldRefused(reply["error"])
         return reply["result"]
+
+
+def line_of(message: dict[str, Any]) -> bytes:
+    """Text that is not valid Unicode, as some exceptions have, becomes valid: the other end is strict."""
+    return json.dumps(message, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
 
 def said_by(error: BaseException, directory: Path) -> str:

@@ -60,3 +60,10 @@ def shortened(word: str, most: int) -> str:
         return word
     half = (most - 3) // 2
     return f"{word[:half]}...{word[-half:]}"
+
+
+def harmless(text: str) -> str:
+    """Control characters become visible: text from a token, a file or a target must not steer a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
