@@ -276,7 +276,7 @@ def load(path: Path) -> Certificate:
         found = msgspec.json.decode(path.read_bytes(), type=Certificate)
     except OSError as error:
         raise WrongUse(f"cannot read {path}: {error.strerror}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise WrongUse(f"{path} is not a certificate: {error}") from None
     if found.schema != SCHEMA:
         raise WrongUse(f"{path} has schema {found.schema}, but this release reads {SCHEMA}")

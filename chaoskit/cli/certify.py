@@ -40,6 +40,7 @@ from chaoskit.show import pages
 from chaoskit.show.certificates import show
 from chaoskit.show.formats import FORMATS
 from chaoskit.show.terminal import Terminal
+from chaoskit.show.wrapping import brief
 from chaoskit.wrong_use import WrongUse
 
 Command = Callable[..., None]
@@ -200,6 +201,8 @@ def scoreboard(
     Exit codes: 0 written, 2 usage error.
     """
     terminal = Terminal()
+    for name in targets:
+        registry.adapter(name)  # a wrong name is an error before anything is written
     state_directory(directory)
     left_out = []
     if not render:
@@ -228,7 +231,7 @@ def _certify_all(
         try:
             made = _examined(settings_for(name, **options), wanted, terminal)
         except (CannotTest, NotSeen, NoEnvironment, CannotLoad) as error:
-            left_out.append(f"{name}: {error}")
+            left_out.append(f"{name}: {brief(str(error))}")
             continue
         write_text(directory / f"{name}.json", certificates.encode(made))
         terminal.show(f"{name}: {made.headline()} ({made.seconds:.0f} s)")

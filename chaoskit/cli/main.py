@@ -31,11 +31,12 @@ from chaoskit.entry_points import CannotLoad
 from chaoskit.run.environment import NoEnvironment
 from chaoskit.run.workspace import NoWorkspace
 from chaoskit.search.rig import CannotTest, NotSeen
-from chaoskit.show.wrapping import harmless, wrapped
+from chaoskit.show.wrapping import brief, harmless, shortened, wrapped
 from chaoskit.wrong_use import WrongUse
 
 WRONG_USE, INTERNAL, INTERRUPTED, TERMINATED = 2, 4, 130, 143
 COMMANDS = (run, certify, replay, list_, explain, scoreboard, compare, report_, doctor)
+LONGEST = 1000  # characters of an error message
 ENDED = "all processes ended, all temporary files removed"
 ELSEWHERE = "set CHAOSKIT_TMPDIR and CHAOSKIT_CACHE to directories"
 REMEDIES = {
@@ -103,13 +104,13 @@ def _run() -> None:
     except Exit as done:
         sys.exit(done.exit_code)
     except click.ClickException as error:
-        _fail(error.format_message(), WRONG_USE)
+        _fail(_one_line(error.format_message()), WRONG_USE)
     except (WrongUse, CannotLoad, NoWorkspace) as error:
-        _fail(str(error), WRONG_USE)
+        _fail(_one_line(str(error)), WRONG_USE)
     except CannotTest as error:
-        _fail(f"cannot be tested: {error}", WRONG_USE)
+        _fail(f"cannot be tested: {error if debug else _one_line(brief(str(error)))}", WRONG_USE)
     except (NotSeen, NoEnvironment) as error:
-        _fail(f"verdict: UNKNOWN: {error}", NOTHING_KNOWN)
+        _fail(f"verdict: UNKNOWN: {error if debug else brief(str(error))}", NOTHING_KNOWN)
     except CannotPrint as error:
         _fail(str(error), INTERNAL)
     except (Abort, SystemExit):
@@ -120,13 +121,17 @@ def _run() -> None:
         _fail(explained(error), INTERNAL)
 
 
+def _one_line(message: str) -> str:
+    """Names and values from the user may contain anything, and be of any length."""
+    return shortened(" ".join(message.split()), LONGEST)
+
+
 def explained(error: Exception) -> str:
     """One line: what happened, and what to do."""
     if isinstance(error, OSError) and error.errno in REMEDIES:
         where = f" ({error.filename})" if error.filename else ""
         return f"{error.strerror}{where}: {REMEDIES[error.errno]}"
-    words = " ".join(str(error).split())[:300]
-    return f"internal error: {type(error).__name__}: {words}: {REPORT}"
+    return _one_line(f"internal error: {type(error).__name__}: {str(error)[:300]}: {REPORT}")
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:

@@ -158,13 +158,16 @@ def run(
     if options["points"] == "syscalls" or any(kind(name).watches_disk for name in fault):
         check_disk()
     terminal = Terminal(to_stderr=json_file == "-")
+    wanted = [Settings(scenario=name, faults=fault, **options) for name in scenarios]
+    places = [directory / _name_of(settings) for settings in wanted]
+    resolved = [  # all of them: a wrong name is an error before anything is run or written
+        registry.resolve(msgspec.structs.replace(settings, keep=str(place / "runs")))
+        for settings, place in zip(wanted, places, strict=True)
+    ]
     state_directory(directory)
-    results = []
-    for name in scenarios:
-        settings = Settings(scenario=name, faults=fault, **options)
-        place = directory / _name_of(settings)
-        settings = msgspec.structs.replace(settings, keep=str(place / "runs"))
-        results.append(_campaign(registry.resolve(settings), terminal, place, verbose))
+    results = [
+        _campaign(each, terminal, place, verbose) for each, place in zip(resolved, places, strict=True)
+    ]
     verdict = Verdict.merge(result.verdict for result in results)
     remember(w.token for result in results for w in result.witnesses)
     if json_file:
@@ -264,11 +267,13 @@ def report_(directory: Path, json_file: str | None, verbose: bool) -> None:
 
     Exit code: that of the saved run.
     """
-    if not (directory / report.RESULT_FILE).is_file():
-        raise WrongUse(f"expected a saved result in {directory}, found no {report.RESULT_FILE}")
     try:
         result = report.load(directory)
-    except msgspec.DecodeError as error:
+    except OSError:
+        raise WrongUse(
+            f"expected a saved result in {directory}, found no {report.RESULT_FILE} that can be read"
+        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise WrongUse(f"{directory / report.RESULT_FILE} is not a saved result: {error}") from None
     terminal = Terminal(to_stderr=json_file == "-")
     terminal.header(result.settings)

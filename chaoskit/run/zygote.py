@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -95,6 +96,7 @@ class Zygote:
         deadline: float = IMPORT_DEADLINE,
     ) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._printed = tempfile.TemporaryFile(dir=home)  # noqa: SIM115 - closed with the zygote
         preload = () if cold else (target.entry, *target.preload)
         mode = "cold" if cold else "warm"
         python = environment.interpreter(target.requires)
@@ -114,6 +116,9 @@ class Zygote:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # only the harness gets Ctrl-C; it then ends the zygote
                 stdin=subprocess.DEVNULL,
+                # What a target prints when it is imported must not reach the terminal.
+                stdout=subprocess.DEVNULL,
+                stderr=self._printed,
                 env=_environment(
                     session,
                     watch_disk or target.seeded_clock,
@@ -135,8 +140,19 @@ class Zygote:
         return self._check(self._answer())
 
     def close(self) -> None:
-        self._control.close()
+        self._forget()
         self._process.wait()
+
+    def _forget(self) -> None:
+        self._control.close()
+        self._printed.close()
+
+    def _last_words(self) -> str:
+        """The last line that the target printed to standard error when it was imported."""
+        self._printed.seek(max(0, self._printed.seek(0, os.SEEK_END) - 1000))
+        lines = self._printed.read().decode(errors="replace").split("\n")
+        said = [line.strip() for line in lines if line.strip()]
+        return f": {said[-1]}" if said else ""
 
     def _first_answer(self, deadline: float) -> dict[str, Any]:
         """After the target was imported, which may hang."""
@@ -159,8 +175,9 @@ class Zygote:
             data = b""
         if not data:
             code = self._process.wait()
-            self._control.close()
-            raise CannotStart(f"the process that imports it {_ended(code)}")
+            said = self._last_words()
+            self._forget()
+            raise CannotStart(f"the process that imports it {_ended(code)}{said}")
         answer: dict[str, Any] = json.loads(data)
         return answer
 

@@ -67,3 +67,14 @@ def harmless(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+
+
+def brief(message: str) -> str:
+    """With the last line of a traceback instead of all of it."""
+    before, mark, trace = message.partition("Traceback (most recent call last):")
+    if not mark:
+        return message
+    error = [line for line in trace.splitlines() if line[:1].strip()][-1:]
+    place = re.findall(r'File "(.+?)", line (\d+)', trace)[-1:]
+    where = [f"{path}, line {number}; " for path, number in place]
+    return f"{before}{''.join(error)} ({''.join(where)}chaoskit --debug shows the traceback)"
