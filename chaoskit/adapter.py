@@ -21,6 +21,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from chaoskit.inside.protocol import ADAPTER_METHODS
 from chaoskit.model import Subject
+from chaoskit.wrong_use import WrongUse
 
 CALLERS = ("one", "threads", "tasks")  # where an application calls save from
 CLOCKS = ("real", "seeded")
@@ -29,7 +30,7 @@ PROMISES = "promises"
 _BLOCK = re.compile(r"(?m)^# /// script$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
 
 
-class BadAdapter(ValueError):
+class BadAdapter(WrongUse):
     """The message gives what was expected of the adapter and what was found."""
 
 
@@ -65,18 +66,22 @@ def requirements(wanted: Sequence[str], instead: Sequence[str] = ()) -> tuple[st
         mine = {Requirement(text).name.lower(): text for text in instead}
         kept = [text for text in wanted if Requirement(text).name.lower() not in mine]
     except InvalidRequirement as error:
-        raise ValueError(f"expected a requirement such as name==1.2.3: {error}") from None
+        raise WrongUse(f"expected a requirement such as name==1.2.3: {error}") from None
     return (*kept, *mine.values())
 
 
 def read(name: str, reference: str) -> Adapter:
     """Parse an adapter; BadAdapter explains in one line why it cannot be used."""
     path, class_name = _place(reference)
-    source = path.read_text()
     try:
+        source = path.read_text("utf-8")
         tree = ast.parse(source)
     except SyntaxError as error:
         raise BadAdapter(f"{path}, line {error.lineno}: {error.msg}") from None
+    except OSError as error:
+        raise BadAdapter(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, RecursionError, MemoryError) as error:  # no text, or nested too deeply
+        raise BadAdapter(f"{path} is not Python: {error or type(error).__name__}") from None
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     if class_name not in classes:
         there = ", ".join(classes) or "none"
@@ -128,7 +133,7 @@ def inline_metadata(source: str, path: Path) -> dict[str, Any]:
 
 def _place(reference: str) -> tuple[Path, str]:
     place, colon, class_name = reference.rpartition(":")
-    if not colon:
+    if not colon or not place or not class_name:
         raise BadAdapter(f"expected file.py:Class or module:Class, got {reference!r}")
     if place.endswith(".py"):
         path = Path(place).resolve()
@@ -137,7 +142,7 @@ def _place(reference: str) -> tuple[Path, str]:
         return path, class_name
     try:
         spec = importlib.util.find_spec(place)
-    except ImportError as error:
+    except (ImportError, ValueError) as error:  # `__main__`, or a relative name
         raise BadAdapter(f"no module {place!r}: {error}") from None
     if spec is None or not spec.origin or not spec.origin.endswith(".py"):
         raise BadAdapter(f"no module {place!r} with a Python file")

@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from chaoskit.inside.loading import load
+from chaoskit.wrong_use import WrongUse
 
 T = TypeVar("T")
 OURS = "chaoskit"
+LONGEST = 100  # characters of a name in a message
 MANY = 12  # names; a longer list is shortened, and with a good guess not printed at all
 
 
-class UnknownName(ValueError):
+class UnknownName(WrongUse):
     """The user named something that does not exist; the message lists what does."""
 
 
@@ -68,6 +70,7 @@ def load_reference(reference: str) -> object:
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
     """`no scenario 'paymens': did you mean 'payments'? (there are: ...)`"""
     names = list(known)
+    name = name if len(name) <= LONGEST else f"{name[:LONGEST]}..."
     close = difflib.get_close_matches(name, names, 1)
     guess = f": did you mean {close[0]!r}?" if close else ""
     if close and len(names) > MANY:

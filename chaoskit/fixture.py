@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from chaoskit import registry
+from chaoskit import registry, trust
 from chaoskit.certify.certificate import Certificate, encode
 from chaoskit.certify.certification import certify, settings_for
 from chaoskit.search.campaign import run_campaign
@@ -39,6 +39,7 @@ class Chaos:
         """Run a campaign; `options` are those of `chaoskit run`: seed, plan, runs, store, mutant, cold..."""
         settings = Settings(scenario=scenario, **{**self._defaults, **options})
         result = run_campaign(registry.resolve(settings))
+        trust.remember_own(witness.token for witness in result.witnesses)
         self._report(as_json([result]))
         return ChaosResult(result)
 
@@ -53,6 +54,7 @@ class Chaos:
         if isinstance(target, type):
             target = f"{inspect.getsourcefile(target)}:{target.__qualname__}"
         made = certify(settings_for(target, **{**self._defaults, **options}), tiers)
+        trust.remember_own(finding.repro for finding in made.findings)
         self._report(json.loads(encode(made)))
         return ChaosCertificate(made, claims)
 

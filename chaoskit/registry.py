@@ -47,7 +47,7 @@ def resolve(settings: Settings) -> Resolved:
         settings=chosen,
         scenario=found,
         invariants=tuple(map(invariant, found.invariants)),
-        mutant=mutant(found, settings.mutant, chosen.store) if settings.mutant else None,
+        mutant=mutant(found, settings.mutant, chosen.store) if settings.mutant is not None else None,
     )
 
 

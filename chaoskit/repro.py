@@ -18,12 +18,15 @@ import msgspec
 from chaoskit import __version__
 from chaoskit.faults.kind import decode_hook
 from chaoskit.model import Repro
+from chaoskit.wrong_use import WrongUse
 
 PREFIX = "ck1-"
 _LIMIT = 1 << 22  # upper bound of the inflated size: tokens are untrusted input
+_LONGEST = 1 << 17  # characters
+_MOST_CRASHES = 64  # of one schedule; our own plans have three
 
 
-class BadToken(ValueError):
+class BadToken(WrongUse):
     """Not a token, damaged, or made by another version; the message says which."""
 
 
@@ -40,6 +43,8 @@ def short_id(token: str) -> str:
 
 def decode(token: str) -> Repro:
     token = token.strip()
+    if len(token) > _LONGEST:
+        raise BadToken(f"expected a token of at most {_LONGEST:,} characters, got {len(token):,}")
     if not token.startswith(PREFIX):
         raise BadToken(f"expected a token that begins with {PREFIX!r}, got {token[:20]!r}")
     body = _unpack(token.removeprefix(PREFIX))
@@ -50,9 +55,12 @@ def decode(token: str) -> Repro:
             f"to replay it, pip install chaoskit=={version}"
         )
     try:
-        return msgspec.msgpack.decode(body, type=Repro, dec_hook=decode_hook)
-    except (msgspec.DecodeError, ValueError) as error:
+        found = msgspec.msgpack.decode(body, type=Repro, dec_hook=decode_hook)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise BadToken(f"the token does not contain a schedule: {error}") from None
+    if len(found.schedule.faults) > _MOST_CRASHES:
+        raise BadToken(f"expected at most {_MOST_CRASHES} crashes, got {len(found.schedule.faults)}")
+    return found
 
 
 def _unpack(text: str) -> bytes:
@@ -70,5 +78,5 @@ def _unpack(text: str) -> bytes:
 def _version(body: bytes) -> str:
     try:
         return str(msgspec.msgpack.decode(body)["version"])
-    except (msgspec.DecodeError, KeyError, TypeError):
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError, RecursionError):
         raise BadToken("the token does not contain the version that made it") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from typing import Literal
 
@@ -11,8 +12,11 @@ from chaoskit.disk.ops import Profile
 from chaoskit.faults.kind import FaultKind, kind
 from chaoskit.faults.power import MOST_STATES
 from chaoskit.model import Repro, Schedule
+from chaoskit.wrong_use import WrongUse
 
 SAMPLE_RUNS = 100
+LARGEST = 2**63 - 1  # a token holds 64 bits
+LONGEST = 10 * 365 * 24 * 3600.0  # seconds; the clocks of the kernel do not count further than some centuries
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +42,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     deadline: float | None = None
     shard: tuple[int, int] = (0, 1)  # (index, number of shards); together they make up the campaign
     keep: str | None = None  # directory for runs that do not hold
+    pass_env: tuple[str, ...] = ()  # variables that the target gets besides those it needs
+
+    def __post_init__(self) -> None:
+        """Numbers are checked here: they come from the command line, from tests, from tokens and files."""
+        if not 0 <= self.seed <= LARGEST:
+            raise WrongUse(f"expected a seed from 0 to {LARGEST}, got {self.seed}")
+        for name in ("seconds", "deadline"):
+            seconds = getattr(self, name)
+            if seconds is not None and not (math.isfinite(seconds) and 0 < seconds <= LONGEST):
+                raise WrongUse(f"expected more than 0 seconds, at most ten years, got {name}={seconds:g}")
+        for name in ("runs", "agents", "depth", "jobs"):
+            number = getattr(self, name)
+            if number is not None and not 1 <= number <= LARGEST:
+                raise WrongUse(f"expected {name} to be at least 1, got {number}")
+        part, parts = self.shard
+        if not 0 <= part < parts:
+            raise WrongUse(f"expected a shard from 0 to {parts - 1}, got {part}")
 
     @property
     def kinds(self) -> tuple[FaultKind, ...]:
@@ -98,11 +119,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "--mutant": self.mutant,
             "--cold": self.cold,
             "--deadline": f"{self.deadline:g}" if self.deadline is not None else None,
+            "--pass-env": ",".join(self.pass_env),
         }
         for option, value in options.items():
             if value is True:
                 words.append(option)
-            elif value not in (None, False):
+            elif value not in (None, False, ""):
                 words += [option, str(value)]
         return shlex.join(words)
 

@@ -84,7 +84,7 @@ def test_a_token_of_another_version_says_which_one_to_install():
         repro.decode(token)
 
 
-# Whether a field decides the verdict of one run. A new one has to be put into one of the two.
+# Whether a field decides the verdict of one run. A new one has to be put into one of the three.
 DECIDES = {"scenario", "seed", "agents", "store", "mutant", "cold", "deadline", "points"}
 HOW_MUCH_IS_TRIED = {
     "faults",
@@ -102,8 +102,11 @@ HOW_MUCH_IS_TRIED = {
 }
 
 
+SECRET = {"pass_env"}  # a token must not choose what a target may see: replay has the option, too
+
+
 def test_everything_that_decides_a_verdict_is_in_the_token():
-    assert set(Settings.__struct_fields__) == DECIDES | HOW_MUCH_IS_TRIED
+    assert set(Settings.__struct_fields__) == DECIDES | HOW_MUCH_IS_TRIED | SECRET
     settings = Settings(
         scenario="tree",
         seed=5,

@@ -20,6 +20,7 @@ from chaoskit.adapter import Adapter, Promise
 from chaoskit.model import Verdict
 from chaoskit.search.result import Coverage
 from chaoskit.search.tiers import is_of_power, tiers as known_tiers
+from chaoskit.wrong_use import WrongUse
 
 SCHEMA = 1
 ENOUGH = 20  # crashes of a sampled tier that ran out of time, below which it shows nothing
@@ -270,15 +271,15 @@ def encode(certificate: Certificate) -> str:
 
 
 def load(path: Path) -> Certificate:
-    """Raises ValueError with the reason. The verdict is recomputed by the rule of this release."""
+    """Raises WrongUse with the reason. The verdict is recomputed by the rule of this release."""
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Certificate)
     except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not a certificate: {error}") from None
+        raise WrongUse(f"cannot read {path}: {error.strerror}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise WrongUse(f"{path} is not a certificate: {error}") from None
     if found.schema != SCHEMA:
-        raise ValueError(f"{path} has schema {found.schema}, but this release reads {SCHEMA}")
+        raise WrongUse(f"{path} has schema {found.schema}, but this release reads {SCHEMA}")
     return msgspec.structs.replace(found, verdict=found.decide())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,10 +17,15 @@ from chaoskit.cli.options import (
     EXIT,
     VIOLATED,
     Duration,
+    Place,
     Seed,
     Tiers,
     accept_incomplete_option,
     check_disk,
+    jobs_option,
+    json_option,
+    pass_env_option,
+    state_directory,
     verbose_option,
     write_text,
 )
@@ -36,6 +40,8 @@ from chaoskit.show import pages
 from chaoskit.show.certificates import show
 from chaoskit.show.formats import FORMATS
 from chaoskit.show.terminal import Terminal
+from chaoskit.show.wrapping import brief
+from chaoskit.wrong_use import WrongUse
 
 Command = Callable[..., None]
 
@@ -65,13 +71,8 @@ def _options(command: Command) -> Command:
             "--for", "seconds", type=Duration(), help="Time limit; unfinished tiers are marked incomplete."
         ),
         accept_incomplete_option,
-        click.option(
-            "--jobs",
-            type=click.IntRange(min=1),
-            default=len(os.sched_getaffinity(0)),
-            show_default="all cores",
-            help="Number of worker processes.",
-        ),
+        jobs_option,
+        pass_env_option,
     )
     for option in reversed(options):
         command = option(command)
@@ -80,8 +81,7 @@ def _options(command: Command) -> Command:
 
 def _formats(command: Command) -> Command:
     for each in reversed(FORMATS):
-        path = click.Path(path_type=Path)
-        command = click.option(f"--{each.name}", type=path, metavar="FILE", help=each.summary)(command)
+        command = click.option(f"--{each.name}", type=Place(), metavar="FILE", help=each.summary)(command)
     return command
 
 
@@ -105,9 +105,7 @@ _fail_on = click.option(
 )
 @_options
 @_fail_on
-@click.option(
-    "--json", "json_file", metavar="FILE|-", help="Write the certificate as JSON; - is standard output."
-)
+@json_option
 @_formats
 @verbose_option
 def certify(
@@ -153,8 +151,8 @@ def certify(
 
 
 @click.command()
-@click.argument("before", type=click.Path(path_type=Path), metavar="A.json")
-@click.argument("after", type=click.Path(path_type=Path), metavar="B.json")
+@click.argument("before", type=Place(), metavar="A.json")
+@click.argument("after", type=Place(), metavar="B.json")
 @_fail_on
 def compare(before: Path, after: Path, fail_on: FailOn) -> None:
     """Show what changed between two certificates.
@@ -185,7 +183,7 @@ def compare(before: Path, after: Path, fail_on: FailOn) -> None:
 @click.option(
     "--dir",
     "directory",
-    type=click.Path(path_type=Path),
+    type=Place(),
     default=Path("scoreboard"),
     show_default=True,
     help="Directory for the table (README.md, index.html) and one certificate per target.",
@@ -203,14 +201,16 @@ def scoreboard(
     Exit codes: 0 written, 2 usage error.
     """
     terminal = Terminal()
-    directory.mkdir(parents=True, exist_ok=True)
+    for name in targets:
+        registry.adapter(name)  # a wrong name is an error before anything is written
+    state_directory(directory)
     left_out = []
     if not render:
         check_disk()
         left_out = _certify_all(targets or tuple(registry.targets()), wanted, directory, terminal, options)
     known = [certificates.load(path) for path in sorted(directory.glob("*.json"))]
     if not known:
-        raise ValueError(f"expected certificates in {directory}, found none")
+        raise WrongUse(f"expected certificates in {directory}, found none")
     write_text(directory / "README.md", pages.scoreboard_markdown(known))
     write_text(directory / "index.html", pages.scoreboard_html(known))
     for reason in left_out:
@@ -231,7 +231,7 @@ def _certify_all(
         try:
             made = _examined(settings_for(name, **options), wanted, terminal)
         except (CannotTest, NotSeen, NoEnvironment, CannotLoad) as error:
-            left_out.append(f"{name}: {error}")
+            left_out.append(f"{name}: {brief(str(error))}")
             continue
         write_text(directory / f"{name}.json", certificates.encode(made))
         terminal.show(f"{name}: {made.headline()} ({made.seconds:.0f} s)")

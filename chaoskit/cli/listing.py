@@ -10,13 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from chaoskit import registry
-from chaoskit.cli.options import Seed, write_json
+from chaoskit.cli.options import Seed, json_option, write_json
 from chaoskit.faults.kind import kinds
 from chaoskit.model import Mutant, Scenario
 from chaoskit.search import campaign
 from chaoskit.search.tiers import tiers
 from chaoskit.settings import Settings
 from chaoskit.show.terminal import Terminal
+from chaoskit.wrong_use import WrongUse
 
 HEADS = {"mutants": "what is wrong with it", "points": "how often the run passes it"}
 LISTS = ["scenarios", "targets", "invariants", "claims", "tiers", "faults", "mutants", "points"]
@@ -28,7 +29,7 @@ LISTS = ["scenarios", "targets", "invariants", "claims", "tiers", "faults", "mut
 @click.option("--seed", type=Seed(), default="0", show_default=True, help="For points: the seed of the run.")
 @click.option("--syscalls", is_flag=True, help="For points: every operation on the target's files.")
 @click.option("--store", metavar="KIND", help="For points: the kind of store to use.")
-@click.option("--json", "json_file", metavar="FILE|-", help="Write the list as JSON; - is standard output.")
+@json_option
 def list_(what: str, scenario: str | None, syscalls: bool, json_file: str | None, **options: Any) -> None:
     """List scenarios, targets, claims, tiers, faults..., or the points of a SCENARIO.
 
@@ -59,7 +60,7 @@ def list_(what: str, scenario: str | None, syscalls: bool, json_file: str | None
 def _rows(what: str, scenario: str | None, **options: Any) -> list[tuple[str, str]]:
     if what == "points":
         if not scenario:
-            raise ValueError("list points needs a scenario, e.g.: chaoskit list points payments")
+            raise WrongUse("list points needs a scenario, e.g.: chaoskit list points payments")
         return _points(Settings(scenario=scenario, **options))
     if what == "mutants":
         return _mutants([scenario] if scenario else list(registry.scenarios()))

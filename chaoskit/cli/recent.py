@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from chaoskit import trust
 from chaoskit.entry_points import UnknownName
 from chaoskit.repro import PREFIX, short_id
 
@@ -18,6 +19,7 @@ KEPT = 1000  # tokens
 def remember(tokens: Iterable[str], path: Path = FILE) -> None:
     """Appends the tokens in reverse, so that `replay last` finds the first of them."""
     new = list(dict.fromkeys(reversed(list(tokens))))
+    trust.remember_own(new)
     if new:
         known = [token for token in recalled(path) if token not in new]
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from pathlib import Path
@@ -11,14 +10,19 @@ from typing import Any
 import msgspec
 import rich_click as click
 
-from chaoskit import registry, repro
+from chaoskit import registry, repro, trust
 from chaoskit.cli.options import (
     EXIT,
     Duration,
     Faults,
+    Place,
+    Seconds,
     Seed,
     accept_incomplete_option,
     check_disk,
+    jobs_option,
+    json_option,
+    pass_env_option,
     state_directory,
     verbose_option,
     write_json,
@@ -33,6 +37,7 @@ from chaoskit.search.result import Result
 from chaoskit.settings import Settings, settings_of
 from chaoskit.show import report
 from chaoskit.show.terminal import Terminal
+from chaoskit.wrong_use import WrongUse
 
 
 @click.command()
@@ -108,13 +113,7 @@ from chaoskit.show.terminal import Terminal
 @click.option("--for", "seconds", type=Duration(), help="Time limit, e.g. 60s or 10m.")
 @accept_incomplete_option
 @click.option("--until-violation", is_flag=True, help="Stop at the first violation.")
-@click.option(
-    "--jobs",
-    type=click.IntRange(min=1),
-    default=len(os.sched_getaffinity(0)),
-    show_default="all cores",
-    help="Number of worker processes.",
-)
+@jobs_option
 @click.option(
     "--store",
     metavar="KIND",
@@ -125,19 +124,19 @@ from chaoskit.show.terminal import Terminal
 @click.option("--cold", is_flag=True, help="Start a fresh interpreter for each life: slower, same verdicts.")
 @click.option(
     "--deadline",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="Time after which a life counts as hung.",
+    type=Seconds(),
+    help="Time after which a life counts as hung. Importing the target may take a minute, or this if longer.",
 )
 @click.option(
     "--dir",
     "directory",
-    type=click.Path(path_type=Path),
+    type=Place(),
     default=Path(".chaoskit"),
     show_default=True,
     help="Directory for results and for runs that do not hold.",
 )
-@click.option("--json", "json_file", metavar="FILE|-", help="Write the result as JSON; - is standard output.")
+@pass_env_option
+@json_option
 @verbose_option
 def run(
     scenarios: tuple[str, ...],
@@ -159,13 +158,16 @@ def run(
     if options["points"] == "syscalls" or any(kind(name).watches_disk for name in fault):
         check_disk()
     terminal = Terminal(to_stderr=json_file == "-")
+    wanted = [Settings(scenario=name, faults=fault, **options) for name in scenarios]
+    places = [directory / _name_of(settings) for settings in wanted]
+    resolved = [  # all of them: a wrong name is an error before anything is run or written
+        registry.resolve(msgspec.structs.replace(settings, keep=str(place / "runs")))
+        for settings, place in zip(wanted, places, strict=True)
+    ]
     state_directory(directory)
-    results = []
-    for name in scenarios:
-        settings = Settings(scenario=name, faults=fault, **options)
-        place = directory / _name_of(settings)
-        settings = msgspec.structs.replace(settings, keep=str(place / "runs"))
-        results.append(_campaign(registry.resolve(settings), terminal, place, verbose))
+    results = [
+        _campaign(each, terminal, place, verbose) for each, place in zip(resolved, places, strict=True)
+    ]
     verdict = Verdict.merge(result.verdict for result in results)
     remember(w.token for result in results for w in result.witnesses)
     if json_file:
@@ -202,19 +204,35 @@ def _slug(*words: str | None) -> str:
 @click.command()
 @click.argument("token", metavar="REPRO")
 @click.option("--cold", is_flag=True, help="Start a fresh interpreter for each life.")
-@click.option("--json", "json_file", metavar="FILE|-", help="Write the result as JSON; - is standard output.")
-def replay(token: str, cold: bool, json_file: str | None) -> None:
+@click.option(
+    "--trust",
+    "trusted",
+    is_flag=True,
+    help="Import, install and connect to whatever the token names. Without it, a token that no run of yours "
+    "made may name registered scenarios and targets only.",
+)
+@pass_env_option
+@json_option
+def replay(token: str, cold: bool, trusted: bool, pass_env: tuple[str, ...], json_file: str | None) -> None:
     """Reproduce one failure: the same crash, the same finding.
 
     REPRO is the token from a `reproduce:` line, the short id of a finding from this directory, or `last`.
 
     Examples: `chaoskit replay last`, `chaoskit replay ck1-eNoNzL2R...`
 
-    Exit codes: 1 a violation was reproduced, 0 it holds now, 3 unknown.
+    A token from somebody else may name code of theirs: chaoskit says what it would import or install, and
+    does so only with `--trust`.
+
+    Exit codes: 1 a violation was reproduced, 0 it holds now, 2 usage error or not trusted, 3 unknown.
     """
-    wanted = repro.decode(token_of(token))
-    resolved = registry.resolve(settings_of(wanted, cold=cold))
+    token = token_of(token)
+    wanted = repro.decode(token)
+    trust.check(token, wanted, trusted=trusted)
     terminal = Terminal(to_stderr=json_file == "-")
+    for act in trust.foreign(wanted):
+        terminal.show(f"trusted: {act}")
+    settings = msgspec.structs.replace(settings_of(wanted, cold=cold), pass_env=pass_env)
+    resolved = registry.resolve(settings)
     terminal.show(_replay_header(wanted))
     for change in changes(wanted, origin_of(wanted.scenario)):
         terminal.show(f"warning: {change}")
@@ -239,8 +257,8 @@ def _replay_header(wanted: Repro) -> str:
 
 
 @click.command("report")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--json", "json_file", metavar="FILE|-", help="Write the result as JSON; - is standard output.")
+@click.argument("directory", metavar="DIR", type=Place())
+@json_option
 @verbose_option
 def report_(directory: Path, json_file: str | None, verbose: bool) -> None:
     """Show a saved result again. DIR is a directory below `.chaoskit`.
@@ -249,12 +267,14 @@ def report_(directory: Path, json_file: str | None, verbose: bool) -> None:
 
     Exit code: that of the saved run.
     """
-    if not (directory / report.RESULT_FILE).is_file():
-        raise ValueError(f"expected a saved result in {directory}, found no {report.RESULT_FILE}")
     try:
         result = report.load(directory)
-    except msgspec.DecodeError as error:
-        raise ValueError(f"{directory / report.RESULT_FILE} is not a saved result: {error}") from None
+    except OSError:
+        raise WrongUse(
+            f"expected a saved result in {directory}, found no {report.RESULT_FILE} that can be read"
+        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise WrongUse(f"{directory / report.RESULT_FILE} is not a saved result: {error}") from None
     terminal = Terminal(to_stderr=json_file == "-")
     terminal.header(result.settings)
     terminal.result(result, verbose=verbose)

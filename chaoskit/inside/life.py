@@ -16,6 +16,7 @@ planned fault may buffer its reports and send them all at once.
 from __future__ import annotations
 
 import json
+import math
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -44,7 +45,7 @@ class Channel:
         return decode(line) if line else None
 
     def tell(self, message: dict[str, Any]) -> None:
-        self._pending.append(json.dumps(message).encode() + b"\n")
+        self._pending.append(line_of(message))
         if not self.buffered:
             self.flush()
 
@@ -59,6 +60,23 @@ class Channel:
         if "error" in reply:
             raise WorldRefused(reply["error"])
         return reply["result"]
+
+
+def line_of(message: dict[str, Any]) -> bytes:
+    """Text that is not valid Unicode, as some exceptions have, becomes valid: the other end is strict."""
+    try:
+        text = json.dumps(message, ensure_ascii=False, allow_nan=False)
+    except ValueError:  # JSON has no nan
+        text = json.dumps(_with_finite_numbers(message), ensure_ascii=False)
+    return text.encode("utf-8", "replace") + b"\n"
+
+
+def _with_finite_numbers(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    if isinstance(value, dict):
+        return {key: _with_finite_numbers(each) for key, each in value.items()}
+    return [_with_finite_numbers(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def said_by(error: BaseException, directory: Path) -> str:

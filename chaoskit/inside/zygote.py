@@ -39,6 +39,7 @@ from chaoskit.inside.loading import load
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 PACKET = 1 << 16
+KILLED = 128  # plus the signal: an exit code, as shells have it
 THREADED_LIBRARIES = ("openblas", "libgomp", "libiomp", "libmkl", "libzmq", "libgrpc", "polars", "libarrow")
 THREAD_VARIABLES = {f"{name}_NUM_THREADS" for name in ("OPENBLAS", "OMP", "MKL", "NUMEXPR", "BLIS")}
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -161,9 +162,25 @@ def kill_children(but: set[int]) -> None:
             os.waitpid(pid, 0)
 
 
+def step_aside(parent: int) -> None:
+    """Fork, and continue in the child; the parent only waits for it.
+
+    So the parent of the process that imports the target is this one, not the harness: a target that kills
+    its parent ends itself.
+    """
+    die_with_parent(parent)
+    launcher = os.getpid()
+    child = os.fork()
+    if child:
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        os._exit(code if code >= 0 else KILLED - code)
+    die_with_parent(launcher)
+
+
 def main() -> None:
     control_fd, parent, mode, *preload = sys.argv[1:]
-    die_with_parent(int(parent))
+    step_aside(int(parent))
+    mine = os.getpid()
     # The target must not inherit the supervisor's signal handling.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -178,6 +195,8 @@ def main() -> None:
     except BaseException:  # noqa: BLE001 - the supervisor shows it to the user
         control.send(json.dumps({"error": traceback.format_exc()}).encode()[:PACKET])
         return
+    if os.getpid() != mine:  # a child that the target forked while it was imported
+        os._exit(0)
     # Imported objects are never freed. Freezing them keeps collections in a life from walking them,
     # which would copy their pages.
     gc.collect()

@@ -22,9 +22,15 @@ MEMORY = Path("/dev/shm")  # noqa: S108 - a tmpfs: fsync is free there, and a re
 def base_directory() -> Path:
     """$CHAOSKIT_TMPDIR, else /dev/shm, else the default temporary directory."""
     chosen = os.environ.get("CHAOSKIT_TMPDIR")
-    if chosen:
+    if chosen is not None:
+        if not chosen or not Path(chosen).is_dir():
+            raise NoWorkspace(f"expected CHAOSKIT_TMPDIR to be a directory, got {chosen!r}")
         return Path(chosen)
     return MEMORY if os.access(MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+
+
+class NoWorkspace(Exception):
+    """CHAOSKIT_TMPDIR does not name a directory."""
 
 
 class Workspace:

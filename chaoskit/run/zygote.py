@@ -11,26 +11,49 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from chaoskit.disk import interposer
+from chaoskit.inside.zygote import KILLED
 from chaoskit.model import Target
 from chaoskit.run import environment
 from chaoskit.run.workspace import SESSION_VARIABLE
 
+IMPORT_DEADLINE = 60.0  # seconds; large libraries take twenty on a busy machine
 # Threads at import would make forking unsafe: libraries that use these variables start none.
 SINGLE_THREADED = {f"{library}_NUM_THREADS": "1" for library in ("OPENBLAS", "OMP", "MKL", "NUMEXPR", "BLIS")}
 
 
-def _environment(session: str, preload: bool, python: str, hash_seed: int) -> dict[str, str]:
+# What programs need to run at all. Everything else may be a secret of the user's.
+NEEDED = ("PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH")
+
+
+def clean_environment(variables: Mapping[str, str], home: Path, passed: Sequence[str]) -> dict[str, str]:
+    """What a target may see: what it needs, a home of its own, and what the user passes on."""
+    kept = {n: v for n, v in variables.items() if n in NEEDED or n in passed or n.startswith("LC_")}
+    return {"HOME": str(home), "TMPDIR": str(home), **kept}
+
+
+def _environment(
+    session: str, preload: bool, python: str, hash_seed: int, clean: dict[str, str]
+) -> dict[str, str]:
     # The target imports modules from the same path as the harness. In a separate environment it gets
     # only the modules that have to run inside it.
     ours = [path for path in sys.path if path]
     paths = os.pathsep.join(ours if python == sys.executable else [environment.only_inside()])
     # Runs with the same seed must be the same: the order of sets must not differ between them.
     fixed = {"PYTHONHASHSEED": str(hash_seed), **SINGLE_THREADED}
-    own = {"PYTHONPATH": paths, **fixed, SESSION_VARIABLE: session}
-    return interposer.preload({**os.environ, **own}) if preload else {**os.environ, **own}
+    own = {**clean, "PYTHONPATH": paths, **fixed, SESSION_VARIABLE: session}
+    return interposer.preload(own) if preload else own
+
+
+def _ended(code: int) -> str:
+    number = -code if code < 0 else code - KILLED
+    return f"was killed (signal {number})" if number > 0 else f"ended by itself, with exit code {code}"
 
 
 class CannotStart(Exception):
@@ -68,8 +91,12 @@ class Zygote:
         cold: bool = False,
         watch_disk: bool = False,
         hash_seed: int = 0,
+        home: Path,
+        pass_env: Sequence[str] = (),
+        deadline: float = IMPORT_DEADLINE,
     ) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._printed = tempfile.TemporaryFile(dir=home)  # noqa: SIM115 - closed with the zygote
         preload = () if cold else (target.entry, *target.preload)
         mode = "cold" if cold else "warm"
         python = environment.interpreter(target.requires)
@@ -89,9 +116,18 @@ class Zygote:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # only the harness gets Ctrl-C; it then ends the zygote
                 stdin=subprocess.DEVNULL,
-                env=_environment(session, watch_disk or target.seeded_clock, python, hash_seed),
+                # What a target prints when it is imported must not reach the terminal.
+                stdout=subprocess.DEVNULL,
+                stderr=self._printed,
+                env=_environment(
+                    session,
+                    watch_disk or target.seeded_clock,
+                    python,
+                    hash_seed,
+                    clean_environment(os.environ, home, pass_env),
+                ),
             )
-        self._check(self._answer())
+        self._check(self._first_answer(deadline))
 
     def start(self, fds: list[int]) -> Process:
         """Forks a process for a life; `fds` are its channel, stdout and stderr."""
@@ -99,18 +135,49 @@ class Zygote:
         return Process(self, answer["pid"])
 
     def request(self, message: dict[str, Any], fds: list[int] | None = None) -> dict[str, Any]:
-        socket.send_fds(self._control, [json.dumps(message).encode()], fds or [])
+        with suppress(ConnectionError):  # it is gone; the answer, end of file, says so
+            socket.send_fds(self._control, [json.dumps(message).encode()], fds or [])
         return self._check(self._answer())
 
     def close(self) -> None:
-        self._control.close()
+        self._forget()
         self._process.wait()
 
+    def _forget(self) -> None:
+        self._control.close()
+        self._printed.close()
+
+    def _last_words(self) -> str:
+        """The last line that the target printed to standard error when it was imported."""
+        self._printed.seek(max(0, self._printed.seek(0, os.SEEK_END) - 1000))
+        lines = self._printed.read().decode(errors="replace").split("\n")
+        said = [line.strip() for line in lines if line.strip()]
+        return f": {said[-1]}" if said else ""
+
+    def _first_answer(self, deadline: float) -> dict[str, Any]:
+        """After the target was imported, which may hang."""
+        self._control.settimeout(deadline)
+        try:
+            answer = self._answer()
+        except TimeoutError:
+            self._process.kill()
+            self.close()
+            raise CannotStart(
+                f"it was not imported after {deadline:g} s; if it needs longer, raise --deadline"
+            ) from None
+        self._control.settimeout(None)
+        return answer
+
     def _answer(self) -> dict[str, Any]:
-        data = self._control.recv(1 << 16)
+        try:
+            data = self._control.recv(1 << 16)
+        except ConnectionError:
+            data = b""
         if not data:
             code = self._process.wait()
-            raise CannotStart(f"the zygote ended unexpectedly with exit code {code}")
+            said = self._last_words()
+            self._forget()
+            raise CannotStart(f"the process that imports it {_ended(code)}{said}")
         answer: dict[str, Any] = json.loads(data)
         return answer
 

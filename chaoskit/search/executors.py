@@ -27,7 +27,7 @@ from chaoskit.faults.kind import StateSource, decode_hook, kind
 from chaoskit.inside.zygote import die_with_parent
 from chaoskit.recording import CrashState, Recording
 from chaoskit.run.supervisor import OutOfTime
-from chaoskit.run.workspace import Workspace
+from chaoskit.run.workspace import MEMORY, Workspace
 from chaoskit.search.fuzz import Fuzzer
 from chaoskit.search.outcome import Outcome
 from chaoskit.search.rig import Rig
@@ -53,6 +53,11 @@ class Executor(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def can_share_work() -> bool:
+    """Whether several workers are possible: their queue has semaphores, which are files in shared memory."""
+    return os.access(MEMORY, os.W_OK | os.X_OK)
 
 
 def executor_for(job: Job, rig: Rig, workspace: Workspace) -> Executor:
@@ -159,13 +164,13 @@ class LocalProcesses:
             cores.put(core)
         arguments = (path, workspace.path, workspace.session, os.getpid(), cores)
         self._window = min(2 * jobs, WINDOW)
-        with _no_ctrl_c():
+        with _no_signals():
             self._pool = ProcessPoolExecutor(jobs, context, _start_worker, arguments)
 
     def do(self, items: Iterable[WorkItem], until: float | None = None) -> Iterator[Done]:
         pending: deque[Future[Done]] = deque()
         for item in items:
-            with _no_ctrl_c():
+            with _no_signals():
                 pending.append(self._pool.submit(_do, item, until))
             if len(pending) > self._window:
                 yield pending.popleft().result()
@@ -206,12 +211,12 @@ def one_each(jobs: int) -> list[int]:
 
 
 @contextmanager
-def _no_ctrl_c() -> Iterator[None]:
-    """Use around anything that may start a process of the pool, which inherits the blocked signal.
+def _no_signals() -> Iterator[None]:
+    """Use around anything that may start a process of the pool, which inherits the blocked signals.
 
-    Only the parent handles Ctrl-C; it then ends its workers, even while they are still starting.
+    Only the parent handles Ctrl-C and SIGTERM; it then ends its workers, even while they are still starting.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:

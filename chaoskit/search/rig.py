@@ -24,10 +24,11 @@ from chaoskit.registry import Resolved
 from chaoskit.run.supervisor import Supervisor
 from chaoskit.run.watch import DiskWatch
 from chaoskit.run.workspace import Workspace
-from chaoskit.run.zygote import CannotStart, Zygote
+from chaoskit.run.zygote import IMPORT_DEADLINE, CannotStart, Zygote
 from chaoskit.search.oracle import judge
 from chaoskit.search.outcome import Outcome, recovery_of
 
+HOME = "home"  # of the target, in the workspace
 SAMPLED = 100  # one in this many rebuilt states that hold is also tested with a real crash
 
 
@@ -48,7 +49,18 @@ class Rig:
         watched = settings.watches_disk
         self._watch = DiskWatch(directory / f"control-{os.getpid()}") if watched else None
         target = resolved.scenario.target
-        start = partial(Zygote, target, session=session, cold=settings.cold, watch_disk=watched)
+        home = directory / HOME
+        home.mkdir(mode=0o700, exist_ok=True)
+        start = partial(
+            Zygote,
+            target,
+            session=session,
+            cold=settings.cold,
+            watch_disk=watched,
+            home=home,
+            pass_env=settings.pass_env,
+            deadline=max(settings.deadline or 0, IMPORT_DEADLINE),
+        )
         self._zygote = start()
         # A restart has another hash seed: a target must not rely on what happens to stay the same.
         self._later = start(hash_seed=1) if target.looks_again else self._zygote

@@ -21,7 +21,7 @@ from chaoskit.search.result import Result, Tally
 from chaoskit.search.tiers import tiers
 from chaoskit.settings import Settings
 from chaoskit.show.findings import MOST, Entry, Shown, grouped, lines, of_witness, where
-from chaoskit.show.wrapping import INDENT, command, wrapped
+from chaoskit.show.wrapping import INDENT, command, harmless, wrapped
 
 STYLE = {
     Verdict.HOLDS: "bold green",
@@ -44,7 +44,7 @@ class Terminal:
 
     def show(self, text: Text | str, hang: str = INDENT) -> None:
         """Prints text without markup, wrapped at spaces to the width of the terminal."""
-        rest = Text(text) if isinstance(text, str) else text
+        rest = _harmless(Text(text) if isinstance(text, str) else text)
         for line in wrapped(rest.plain, self.console.width, hang):
             words = line.lstrip()
             start = rest.plain.index(words)
@@ -54,11 +54,11 @@ class Terminal:
 
     def whole(self, text: str) -> None:
         """Prints a line that must not be broken, such as a token."""
-        self.console.print(text, soft_wrap=True, markup=False)
+        self.console.print(harmless(text), soft_wrap=True, markup=False)
 
     def command(self, text: str) -> None:
         """Prints a command, in a form that can be pasted."""
-        for line in command(text, self.console.width):
+        for line in command(harmless(text), self.console.width):
             self.console.print(Text(line, "bold"), soft_wrap=True)
 
     def header(self, settings: Settings) -> None:
@@ -124,6 +124,11 @@ class Terminal:
             self.whole(f"reproduce: chaoskit replay {token}")
 
 
+def _harmless(text: Text) -> Text:
+    safe = harmless(text.plain)
+    return text if safe == text.plain else Text(safe)  # styles belong to positions, which have moved
+
+
 def _note(shown: Shown) -> str:
     """What a finding means that only one tier has; elsewhere it would be wrong."""
     (tier, *others) = shown.tiers
@@ -173,7 +178,7 @@ def _table(result: Result) -> Table:
     faults = sorted({fault for row in result.found.table.values() for fault in row}, reverse=True)
     table = Table("persist point", *faults)
     for name, row in sorted(result.found.table.items()):
-        table.add_row(name, *(_cell(row.get(fault)) for fault in faults))
+        table.add_row(Text(harmless(name)), *(_cell(row.get(fault)) for fault in faults))
     return table
 
 

@@ -60,3 +60,21 @@ def shortened(word: str, most: int) -> str:
         return word
     half = (most - 3) // 2
     return f"{word[:half]}...{word[-half:]}"
+
+
+def harmless(text: str) -> str:
+    """Control characters become visible: text from a token, a file or a target must not steer a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+
+
+def brief(message: str) -> str:
+    """With the last line of a traceback instead of all of it."""
+    before, mark, trace = message.partition("Traceback (most recent call last):")
+    if not mark:
+        return message
+    error = [line for line in trace.splitlines() if line[:1].strip()][-1:]
+    place = re.findall(r'File "(.+?)", line (\d+)', trace)[-1:]
+    where = [f"{path}, line {number}; " for path, number in place]
+    return f"{before}{''.join(error)} ({''.join(where)}chaoskit --debug shows the traceback)"
