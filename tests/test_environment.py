@@ -36,7 +36,7 @@ def uv(tmp_path, monkeypatch):
     program = tmp_path / "uv"
     program.write_text(INSTALLER.format(python=sys.executable, log=tmp_path / "log"))
     program.chmod(0o755)
-    monkeypatch.setenv("THEN", "true")
+    monkeypatch.setenv("UV_THEN", "true")
     return tmp_path / "log"
 
 
@@ -45,7 +45,7 @@ for last; do :; done
 if [ "$1" = venv ]; then exec {python} -m venv --without-pip "$last"; fi
 sleep 1000 >/dev/null 2>&1 </dev/null & child=$!
 echo $$ $child >> {log}
-$THEN || exit 0
+$UV_THEN || exit 0
 kill $child
 for site in "${{5%/bin/python}}"/lib/python*/site-packages; do
   mkdir "$site/not_here-1.dist-info"
@@ -103,17 +103,17 @@ def test_two_at_once_share_one_installation(uv):
 
 
 def test_an_installer_that_leaves_nothing_is_not_believed(uv, monkeypatch):
-    monkeypatch.setenv("THEN", "false")
+    monkeypatch.setenv("UV_THEN", "false")
     with pytest.raises(NoEnvironment, match="not-here"):
         interpreter(WANTED)
     assert not place_of(WANTED).exists()
-    monkeypatch.setenv("THEN", "true")
+    monkeypatch.setenv("UV_THEN", "true")
     assert environment.versions(interpreter(WANTED), WANTED) == {"not-here": "1"}
     assert not any(map(is_running, uv.read_text().split())), "the installer's child was left behind"
 
 
 def test_a_kill_during_the_installation_leaves_no_installer_and_no_environment(uv, monkeypatch):
-    monkeypatch.setenv("THEN", "sleep 1000")
+    monkeypatch.setenv("UV_THEN", "sleep 1000")
     harness = subprocess.Popen([sys.executable, "-c", INSTALL])
     while not uv.exists() or len(uv.read_text().split()) < 2:
         assert harness.poll() is None
@@ -126,7 +126,7 @@ def test_a_kill_during_the_installation_leaves_no_installer_and_no_environment(u
         assert time.monotonic() < deadline, "the installer is still running"
         time.sleep(0.01)
     assert not place_of(WANTED).exists()
-    monkeypatch.setenv("THEN", "true")
+    monkeypatch.setenv("UV_THEN", "true")
     assert environment.versions(interpreter(WANTED), WANTED) == {"not-here": "1"}
     left = {path.name.partition("-")[0] for path in place_of(WANTED).parent.glob("*-*")}
     assert left <= {place_of(WANTED).name, "chaoskit"}
@@ -147,3 +147,8 @@ def test_only_chaoskit_inside_can_be_imported_there(tmp_path, monkeypatch):
     place = environment.only_inside()
     assert place == environment.only_inside()
     assert [path.name for path in (tmp_path / "inside").rglob("*") if path.is_symlink()] == ["chaoskit"]
+
+
+def test_code_that_is_built_does_not_see_the_secrets_of_the_user():
+    variables = {"API_SECRET": "x", "PIP_INDEX_URL": "u", "https_proxy": "p", "PATH": "/bin", "PYTHONPATH": "q"}
+    assert environment.for_installers(variables) == {"PIP_INDEX_URL": "u", "https_proxy": "p", "PATH": "/bin"}

@@ -24,7 +24,7 @@ import secrets
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -105,7 +105,7 @@ def _build(place: Path, wanted: Sequence[str]) -> None:
     try:
         with Workspace(place.parent) as scratch:
             own = {SESSION_VARIABLE: scratch.session, "TMPDIR": str(scratch.path)}
-            _make(aside, wanted, {**os.environ, **own})
+            _make(aside, wanted, {**for_installers(os.environ), **own})
         _verify(str(_python(aside)), wanted)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
@@ -176,6 +176,22 @@ def installer() -> str:
         if importlib.util.find_spec(module) is None:
             raise NoEnvironment(f"neither uv nor Python's {module} is installed")
     return f"venv and pip, {cached}"
+
+
+# What installers are configured with. A package that is built runs code, which must not see anything else.
+CONFIGURES = {
+    *("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "CC", "CFLAGS", "LDFLAGS"),
+    *("NETRC", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+}
+PREFIXES = ("PIP_", "UV_", "LC_", "XDG_", "CARGO_", "RUSTUP_")
+
+
+def for_installers(variables: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in variables.items()
+        if name in CONFIGURES or name.startswith(PREFIXES) or name.lower().endswith("_proxy")
+    }
 
 
 def _make(place: Path, wanted: Sequence[str], variables: dict[str, str]) -> None:
