@@ -150,5 +150,5 @@ def test_only_chaoskit_inside_can_be_imported_there(tmp_path, monkeypatch):
 
 
 def test_code_that_is_built_does_not_see_the_secrets_of_the_user():
-    variables = {"API_SECRET": "x", "PIP_INDEX_URL": "u", "https_proxy": "p", "PATH": "/bin", "PYTHONPATH": "q"}
+    variables = {"API_SECRET": "x", "PIP_INDEX_URL": "u", "https_proxy": "p", "PATH": "/bin", "OTHER": "q"}
     assert environment.for_installers(variables) == {"PIP_INDEX_URL": "u", "https_proxy": "p", "PATH": "/bin"}
