@@ -12,7 +12,8 @@ deadline ends. Each session has one run at a time. Code that starts or ends a ru
 lock, but never while a model call is in progress.
 
 Q1  A request is accepted once its `run.started` is durable. Posted again under the same id, it is the same
-    request: its outcome is returned again, or it resumes where a crash ended it.
+    request: its outcome is returned again, or it resumes where a crash ended it. With other content it is
+    refused.
 Q2  A new message while a run waits revokes the run's token and cancels the run; then the new run starts.
 Q3  A token resumes one run once. Repeating the same resume (same token, same request) returns the same
     answer; any other use is refused.
@@ -41,6 +42,7 @@ from reference_agent.sessions.record import SessionRecord, session_ids
 from reference_agent.sessions.times import stamp
 from reference_agent.sessions.tokens import TokenService
 from reference_agent.store.backlog import FAILURES, NotDurable
+from reference_agent.store.records import OtherContent
 from reference_agent.turn.agent import Agent, Cancelled, GaveUp
 from reference_agent.turn.calls import Waits
 from reference_agent.turn.runtime import Listener, Results, nobody
@@ -176,11 +178,20 @@ class Coordinator:
         session = await self.session(name)
         async with session.turn:
             going = session.going
+            await self._check_repeat(session, content, request_id)
             if going is None or going.task.done() or going.request_id != request_id:
                 if known := await self._known(session, request_id):
                     return known
                 going = await self._begin(session, content, request_id)
         return await self._accepted(session, going)
+
+    async def _check_repeat(self, session: Session, content: str, request_id: str) -> None:
+        """Q1: the latest request may not have reached the store yet."""
+        latest = session.going
+        if latest and latest.request_id == request_id and latest.content not in (None, content):
+            raise OtherContent(request_id)
+        agent = await self._agent(session)
+        await agent.check_repeat(content, request_id)
 
     async def _known(self, session: Session, request_id: str) -> Outcome | None:
         """The outcome of a request from this boot or an earlier one, without its secret."""
@@ -201,7 +212,9 @@ class Coordinator:
         agent = await self._agent(session)
         if session.parked and session.parked.request_id != request_id:
             await self._supersede(session, agent)
-        return self._go(session, request_id, self._say(session, agent, content, request_id))
+        going = self._go(session, request_id, self._say(session, agent, content, request_id))
+        going.content = content
+        return going
 
     async def _say(self, session: Session, agent: Agent, content: str, request_id: str) -> str:
         try:

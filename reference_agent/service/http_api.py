@@ -14,17 +14,20 @@
 
 An error is returned as {"error": {"code", "message"}} and means that nothing was done; after a 503 the
 client may retry under the same id. 202 means durable: a kill right after it loses nothing. `request_id`
-makes a retry safe; without one, a retry is a new request. An event's id is its seq in the session's log, so
-a client that reconnects with `Last-Event-ID` misses nothing, even across a restart.
+makes a retry safe (other content under the same id is a 409); without one, a retry is a new request. An
+event's id is its seq in the session's log, so a client that reconnects with `Last-Event-ID` misses nothing,
+even across a restart.
 
-There is no login. Requests from web pages open in a browser on this machine are rejected by their `Origin`.
+There is no login. Requests from web pages open in a browser on this machine are rejected: by their `Origin`
+or `Sec-Fetch-Site`, and if the page made its own name point to this machine (DNS rebinding), by their `Host`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
@@ -51,9 +54,13 @@ from reference_agent.store.database import CorruptStore, NewerStore
 from reference_agent.store.event_log import DamagedLog
 from reference_agent.store.kinds import WrongStore
 from reference_agent.store.lock import SessionBusy
+from reference_agent.store.records import OtherContent
 
 log = get_logger(__name__)
 LARGEST_BODY = 1 << 20
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+# A name or an address, and a port. The port is not compared: a forwarded port is no attack.
+HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:/@\[\]]+)(:\d{1,5})?")
 T = TypeVar("T")
 RequestId = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 # An error in one session must not hide the others.
@@ -84,7 +91,10 @@ class HttpProblem(Exception):
         self.code = code
 
 
-def application(coordinator: Coordinator, new_id: NewId, *, provider: str, model: str) -> Starlette:
+def application(
+    coordinator: Coordinator, new_id: NewId, *, provider: str, model: str, hosts: Collection[str] = LOOPBACK
+) -> Starlette:
+    """`hosts`: the names under which clients may address this server, as in a `Host` header without port."""
     api = Api(coordinator, new_id, provider, model)
     one = "/sessions/{name}"
     routes = [
@@ -100,23 +110,38 @@ def application(coordinator: Coordinator, new_id: NewId, *, provider: str, model
         Route(f"{one}/cancel", api.cancel, methods=["POST"]),
         Route(f"{one}/events", api.events, methods=["GET"]),
     ]
-    middleware = [Middleware(NoForeignPages)]
+    middleware = [Middleware(NoForeignPages, hosts=frozenset(host.lower() for host in hosts))]
     app = Starlette(routes=routes, exception_handlers=HANDLERS, middleware=middleware)
     app.router.redirect_slashes = False  # only responses and errors of this API
     return app
 
 
 class NoForeignPages:
-    """A browser sends whatever a page tells it to. `Origin` names that page, and none may use this API."""
+    """A browser sends whatever a page tells it to, but says where the page is from. None may use this API.
 
-    def __init__(self, app: ASGIApp) -> None:
+    `Origin` and `Sec-Fetch-Site` name the page. A page whose own name resolves to this machine counts as ours
+    for the browser, which then sends neither; `Host` is the name that it used. (Starlette's
+    TrustedHostMiddleware answers in plain text, and every error of this API is JSON.)
+    """
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
         self._app = app
+        self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._app
-        if scope["type"] == "http" and "origin" in Headers(scope=scope):
-            app = problem(403, "foreign_origin", "expected no Origin header: web pages may not use this API")
-        await app(scope, receive, send)
+        refusal = self._refusal(Headers(scope=scope)) if scope["type"] == "http" else None
+        await (refusal or self._app)(scope, receive, send)
+
+    def _refusal(self, headers: Headers) -> Response | None:
+        host = headers.get("host", "")
+        found = HOST.fullmatch(host.lower())
+        if found is None or found[1] not in self._hosts:
+            known = ", ".join(sorted(self._hosts))
+            return problem(403, "foreign_host", f"Host: expected one of {known}, found {host[:80]!r}")
+        site = headers.get("sec-fetch-site", "none")
+        if "origin" in headers or site not in ("none", "same-origin"):
+            return problem(403, "foreign_origin", "expected no Origin: web pages may not use this API")
+        return None
 
 
 class Api:
@@ -320,6 +345,7 @@ HANDLERS: dict[Any, Handler] = {
     UnknownSession: refused(404, "unknown_session"),
     SessionBusy: refused(409, "session_busy"),
     Busy: refused(409, "busy"),
+    OtherContent: refused(409, "request_id_reused"),
     NothingToDo: refused(409, "nothing_to_do"),
     NotDurable: refused(503, "not_durable"),
     Stopping: refused(503, "stopping"),

@@ -18,6 +18,7 @@ class Going:
 
     def __init__(self, request_id: str, work: Coroutine[Any, Any, Outcome]) -> None:
         self.request_id = request_id
+        self.content: str | None = None  # None: a request that the store knows
         self.accepted: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.task = asyncio.create_task(work)
         # Marks the exception as retrieved: possibly nothing awaits the task, and the log records the

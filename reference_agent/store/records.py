@@ -20,6 +20,15 @@ class Request(msgspec.Struct, frozen=True):
     answer: str | None = None
 
 
+class OtherContent(Exception):
+    """A request id was used again for other content. An id names one request, whose answer is recorded."""
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__(
+            f"request {request_id[:80]!r} was already sent with other content: use a new request id"
+        )
+
+
 class Run(msgspec.Struct, frozen=True):
     run_id: str
     request_id: str

@@ -11,6 +11,7 @@ C2  When the prompt returns, the answer above it is durable; if it is not, a lin
 C3  Ctrl-C ends the wait for the model and gives up the request, which is recorded. A running tool is not
     interrupted; a second Ctrl-C ends the process as a kill would, which loses nothing: the next resume
     completes the request.
+    SIGTERM is such a second Ctrl-C, except at the prompt, where it closes the session first.
 C4  An error is one line that says what failed and where. The chat continues where it can.
 
 The loop is synchronous and enters asyncio once per request. In between, `input` blocks as in any program,
@@ -25,31 +26,19 @@ import secrets
 import signal
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
-from io import TextIOWrapper
+from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
 from reference_agent.ids import random_id
-from reference_agent.logs import structured as logs
-from reference_agent.terminal.screen import Screen, call_shown, complain, shortened, tell
-from reference_agent.terminal.setup import (
-    FAILED,
-    INTERRUPTED,
-    Problem,
-    Setup,
-    checked_id,
-    explained,
-    log_to,
-    open_session,
-    set_up,
-    stored,
-)
+from reference_agent.terminal.problems import INTERNAL, INTERRUPTED, TERMINATED, Problem
+from reference_agent.terminal.screen import Screen, call_shown, complain, counted, shortened, tell
+from reference_agent.terminal.setup import Setup, checked_id, explained, open_session, prepared, stored
 from reference_agent.turn.agent import Agent, GaveUp
 
 T = TypeVar("T")
-log = logs.get_logger(__name__)
 
 
 HELP = """\
@@ -75,7 +64,7 @@ class Chat:
             return
         session = secrets.token_hex(4)
         with explained(self._setup):
-            self._setup.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._setup.make_directory()
             self._agent = self._run(open_session(self._setup, session, tell=self._screen.hear))
         self._session = session
         tell(f"session {session}")
@@ -95,11 +84,12 @@ class Chat:
             return
         waiting = self._run(_closed(agent))
         if waiting:
-            raise Problem(f"session {self._session}: {waiting}")
+            raise Problem(f"session {self._session}: {waiting}", INTERNAL)
 
     def _read(self) -> str | None:
         try:
-            return input("you> " if sys.stdin.isatty() else "").strip()
+            with ending_on_sigterm():
+                return input("you> " if sys.stdin.isatty() else "").strip()
         except (EOFError, KeyboardInterrupt):
             if sys.stdin.isatty():
                 tell()
@@ -140,7 +130,7 @@ class Chat:
                 self._leave()
                 self._agent, self._session = agent, session
         assert self._agent is not None
-        tell(f"session {session}, {len(self._agent.conversation)} messages")
+        tell(f"session {session}, {counted(len(self._agent.conversation), 'message')}")
         self._screen.follow(self._agent.conversation)
         if todo:
             tell("[interrupted before it was answered; finishing it now]")
@@ -181,7 +171,7 @@ class Chat:
         status = await self._agent.status()
         budget, model = status.budget, self._setup.provider
         limit = "no limit" if budget.limit_tokens is None else f"of {budget.limit_tokens}"
-        tell(f"session    {self._session}, {len(self._agent.conversation)} messages")
+        tell(f"session    {self._session}, {counted(len(self._agent.conversation), 'message')}")
         tell(f"model      {model.model} ({model.name})")
         saved = not_saved(status.waiting, status.last_error) if status.degraded else "everything"
         tell(f"saved      {'DEGRADED: ' if status.degraded else ''}{saved}")
@@ -200,24 +190,42 @@ class Chat:
         async def interruptible() -> T:
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGINT, self._interrupt)
+            before = signal.getsignal(signal.SIGTERM)
+            loop.add_signal_handler(signal.SIGTERM, self._leave_at_once, "terminated", TERMINATED)
             try:
                 return await work
             finally:
                 loop.remove_signal_handler(signal.SIGINT)
+                loop.remove_signal_handler(signal.SIGTERM)
+                signal.signal(signal.SIGTERM, before)
                 self._setup.provider.reset()
 
         return self._runner.run(interruptible())
 
     def _interrupt(self) -> None:
         if self._setup.provider.stopped:
-            self._leave_at_once()
+            self._leave_at_once("interrupted", INTERRUPTED)
         if not self._setup.provider.stop():
             tell("[waiting for a tool to finish; press Ctrl-C again to quit]")
 
-    def _leave_at_once(self) -> NoReturn:
+    def _leave_at_once(self, how: str, code: int) -> NoReturn:
         """Exit as a kill would: durable state stays, and nothing else was acknowledged."""
-        complain(f"interrupted; to continue: {self._setup.line_to_resume(self._session)}")
-        os._exit(INTERRUPTED)
+        complain(f"{how}; to continue: {self._setup.line_to_resume(self._session)}")
+        os._exit(code)
+
+
+@contextmanager
+def ending_on_sigterm() -> Iterator[None]:
+    """At the prompt nothing is in progress, so the session can be closed before the process exits."""
+
+    def end(_number: int, _frame: FrameType | None) -> NoReturn:
+        sys.exit(TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def not_saved(waiting: int, error: str | None) -> str:
@@ -226,8 +234,12 @@ def not_saved(waiting: int, error: str | None) -> str:
 
 async def _closed(agent: Agent) -> str | None:
     """Close the agent. Return what could not be saved, if anything."""
-    saved = await agent.catch_up()
-    status = await agent.status()
+    try:
+        saved = await agent.catch_up()
+        status = await agent.status()
+    except BaseException:
+        await agent.close(catch_up=False)  # otherwise the thread of its database keeps the process alive
+        raise
     await agent.close()
     return None if saved else not_saved(status.waiting, status.last_error)
 
@@ -237,26 +249,9 @@ async def _closed(agent: Agent) -> str | None:
 
 def run(options: Namespace) -> int:
     """Run one command and return the exit code."""
-    for stream in (sys.stdin, sys.stdout, sys.stderr):
-        assert isinstance(stream, TextIOWrapper)
-        stream.reconfigure(errors="replace")  # input may contain arbitrary bytes
     commands = {"chat": _chat, "sessions": _sessions, "show": _show, "say": _say}
-    try:
-        with ExitStack() as stack:
-            setup = set_up(options)
-            log_to(stack, options.log, setup.config)
-            runner = stack.enter_context(asyncio.Runner())
-            with explained(setup):
-                commands[options.command](setup, options, runner)
-    except Problem as problem:
-        complain(str(problem))
-        return problem.code
-    except BrokenPipeError:
-        raise
-    except Exception as error:  # C4: a bug is one line too; the log has the details
-        log.exception("chat.failed")
-        complain(f"internal error: {type(error).__name__}: {error} (--log FILE has the details)")
-        return FAILED
+    with prepared(options) as setup, asyncio.Runner() as runner:
+        commands[options.command](setup, options, runner)
     return 0
 
 
@@ -284,7 +279,7 @@ async def _known(setup: Setup) -> list[tuple[str, int]]:
 
 def show_sessions(sessions: Sequence[tuple[str, int]]) -> None:
     for session, messages in sessions:
-        tell(f"{session}  {messages} messages")
+        tell(f"{session}  {counted(messages, 'message')}")
     if not sessions:
         tell("no sessions yet")
 
@@ -301,7 +296,7 @@ def _show(setup: Setup, options: Namespace, runner: asyncio.Runner) -> None:
 def _say(setup: Setup, options: Namespace, runner: asyncio.Runner) -> None:
     session = checked_id(options.id)
     if options.new:
-        setup.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        setup.make_directory()
     else:
         runner.run(stored(setup, session))
     # The shell may pass bytes that are not valid text, which the store would reject.
@@ -312,13 +307,14 @@ def _say(setup: Setup, options: Namespace, runner: asyncio.Runner) -> None:
     answer, waiting = runner.run(_said(setup, session, text, request))
     tell(answer)
     if waiting:
-        raise Problem(waiting)
+        raise Problem(waiting, INTERNAL)
 
 
 async def _said(setup: Setup, session: str, text: str, request: str) -> tuple[str, str | None]:
     agent = await open_session(setup, session)
     waiting = None
     try:
+        await agent.check_repeat(text, request)
         answer = await agent.say(text, request_id=request)
     except GaveUp as error:
         raise Problem(f"no answer: {error}") from None

@@ -34,12 +34,21 @@ log = get_logger(__name__)
 
 # `description` is the "expected" part of an error message: a library's "Expected `int | null`" is not
 # readable for users, and for a choice it does not list the options.
-Text = Annotated[str, msgspec.Meta(description="a string")]
-MaybeText = Annotated[str | None, msgspec.Meta(description="a string or null")]
+Name = Annotated[
+    str, msgspec.Meta(pattern=r"^[^\0]*[^\0\s][^\0]*$", description="a string, not empty and without NUL")
+]
+MaybeName = Annotated[Name | None, msgspec.Meta(description="a string, not empty and without NUL, or null")]
 Flag = Annotated[bool, msgspec.Meta(description="true or false")]
-Count = Annotated[int, msgspec.Meta(ge=0, description="a whole number, 0 or more")]
-Positive = Annotated[int, msgspec.Meta(ge=1, description="a whole number, 1 or more")]
-MaybePositive = Annotated[Positive | None, msgspec.Meta(description="a whole number, 1 or more, or null")]
+LARGEST = 2**63 - 1  # beyond that a database cannot store it
+Count = Annotated[
+    int, msgspec.Meta(ge=0, le=LARGEST, description="a whole number, 0 or more and below 2**63")
+]
+Positive = Annotated[
+    int, msgspec.Meta(ge=1, le=LARGEST, description="a whole number, 1 or more and below 2**63")
+]
+MaybePositive = Annotated[
+    Positive | None, msgspec.Meta(description="a whole number, 1 or more and below 2**63, or null")
+]
 Amount = Annotated[float, msgspec.Meta(ge=0, description="a number, 0 or more")]
 MaybeAmount = Annotated[Amount | None, msgspec.Meta(description="a number, 0 or more, or null")]
 MaybeSeconds = Annotated[
@@ -67,13 +76,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Names end in their unit. `null` as a limit means no limit."""
 
     # State.
-    agent_id: Text = "agent"
-    state_directory: Text = ".reference-agent"
+    agent_id: Name = "agent"
+    state_directory: Name = ".reference-agent"
 
     # Model.
-    provider_url: MaybeText = None  # null: an in-process model that takes notes
-    provider_key_variable: Text = "OPENAI_API_KEY"  # the variable's name, never the key (F5)
-    model: Text = "scripted"
+    provider_url: MaybeName = None  # null: an in-process model that takes notes
+    provider_key_variable: Name = "OPENAI_API_KEY"  # the variable's name, never the key (F5)
+    model: Name = "scripted"
     stream: Flag = True
     model_timeout_seconds: MaybeSeconds = 60.0
 
@@ -163,7 +172,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise BadConfig(f"{path}: cannot be read ({error.strerror})") from None
     try:
         found: object = msgspec.json.decode(content)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadConfig(f"{path}: not valid JSON ({error})") from None
     if not isinstance(found, dict):
         raise BadConfig(f"{path}: expected a JSON object, found {_shown(found)}")

@@ -10,6 +10,7 @@ from typing import Any
 
 from reference_agent.messages import Message
 from reference_agent.providers.base import TextDelta
+from reference_agent.terminal.problems import put
 from reference_agent.turn.retry import Restarted
 from reference_agent.turn.tools import Args
 
@@ -27,13 +28,18 @@ def complain(text: str) -> None:
     with suppress(OSError):
         sys.stdout.flush()
     line = " ".join(plain(text).split("\n"))
-    sys.stderr.write(f"reference-agent: {line}\n")
-    sys.stderr.flush()
+    with suppress(OSError):  # there is no other place to report it
+        sys.stderr.write(f"reference-agent: {line}\n")
+        sys.stderr.flush()
 
 
 def tell(text: str = "", end: str = "\n") -> None:
-    sys.stdout.write(plain(text) + end)
-    sys.stdout.flush()
+    put(plain(text) + end)
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 session`, `2 sessions`"""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def call_shown(tool: str, args: Args) -> str:

@@ -6,12 +6,13 @@ import asyncio
 import os
 import shlex
 import sqlite3
+import stat
 from argparse import Namespace
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import aiosqlite
 import msgspec
@@ -20,13 +21,24 @@ from reference_agent.ids import BadSessionId, checked_session, random_id
 from reference_agent.logs import structured as logs
 from reference_agent.messages import Message
 from reference_agent.providers.base import Answer, ModelError, Provider, TextDelta, ToolSpec
+from reference_agent.store.backlog import NotDurable
 from reference_agent.store.database import CorruptStore, NewerStore
 from reference_agent.store.event_log import DamagedLog
 from reference_agent.store.kinds import Location, Stored, StoreKind, WrongStore, find
 from reference_agent.store.lock import SessionBusy
+from reference_agent.store.records import OtherContent
 from reference_agent.store.registry import DEFAULT, UnknownName
 from reference_agent.terminal import config as settings
 from reference_agent.terminal.notes import Notes, NoteTaker
+from reference_agent.terminal.problems import (
+    INTERNAL,
+    WRONG_USE,
+    CannotWrite,
+    NoReader,
+    Problem,
+    with_remedy,
+    wrong_path,
+)
 from reference_agent.turn.agent import Agent
 from reference_agent.turn.cadence import Cadence
 from reference_agent.turn.hooks import HookRegistry
@@ -38,16 +50,9 @@ from reference_agent.turn.tools import Tool
 T = TypeVar("T")
 log = logs.get_logger(__name__)
 
-FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
-TROUBLE = (SessionBusy, CorruptStore, NewerStore, WrongStore, DamagedLog, sqlite3.Error, OSError)
-
-
-class Problem(Exception):
-    """One line for the user, and the exit code if the program cannot continue."""
-
-    def __init__(self, text: str, code: int = FAILED) -> None:
-        super().__init__(text)
-        self.code = code
+TROUBLE = (SessionBusy, CorruptStore, NewerStore, WrongStore, DamagedLog)
+BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+LARGEST = 2**63 - 1  # what a database can store
 
 
 class Interruptible:
@@ -134,6 +139,12 @@ class Setup(msgspec.Struct, frozen=True):
     def line_to_resume(self, session: str) -> str:
         return shlex.join(["reference-agent", "chat", *self.again, "--resume", session])
 
+    def make_directory(self) -> None:
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise wrong_path("--state", self.directory, error) from error
+
     @property
     def location(self) -> Location:
         return Location(self.directory, self.store)
@@ -160,9 +171,22 @@ def set_up(options: Namespace) -> Setup:
     again = [("--state", options.state), ("--config", options.config), ("--store", options.store)]
     again += [(f"--{name}", getattr(options, name, None)) for name in ("url", "model", "cadence")]
     given = tuple(word for name, value in again if value for word in (name, value))
-    # Absolute, so that an error message names an unambiguous path.
-    directory, store = Path(state).absolute(), options.store or DEFAULT
-    return Setup(directory, config, Interruptible(_provider(config)), store, _kind(store), given)
+    store = options.store or DEFAULT
+    return Setup(_directory(state), config, Interruptible(_provider(config)), store, _kind(store), given)
+
+
+def _directory(state: str) -> Path:
+    """Absolute, so that an error message names an unambiguous path. It need not exist yet."""
+    directory = Path(state).absolute()
+    try:
+        is_directory = stat.S_ISDIR(directory.stat().st_mode)
+    except FileNotFoundError:
+        return directory
+    except OSError as error:
+        raise wrong_path("--state", directory, error) from error
+    if not is_directory:
+        raise Problem(f"--state {directory}: expected a directory, found a file", WRONG_USE)
+    return directory
 
 
 def _kind(store: str) -> StoreKind:
@@ -225,10 +249,16 @@ def log_to(stack: ExitStack, path: str | None, config: settings.Config) -> None:
     try:
         file = Path(path).open("a", encoding="ascii", buffering=1)  # noqa: SIM115 - the stack closes it
     except OSError as error:
-        raise Problem(f"--log {path}: {error.strerror}") from None
-    stack.enter_context(file)
+        raise wrong_path("--log", path, error) from error
+    stack.callback(_closed, file)
     names = config.log_secret_names
     stack.enter_context(logs.written_to(file, level=config.log_level, secret_names=names))
+
+
+def _closed(file: IO[str]) -> None:
+    """Lines that could not be written were counted when they were lost; they fail nothing (L4)."""
+    with suppress(OSError):
+        file.close()
 
 
 def _token_limit(config: settings.Config) -> int | None:
@@ -236,7 +266,7 @@ def _token_limit(config: settings.Config) -> int | None:
     limits = [config.budget_tokens] if config.budget_tokens is not None else []
     if config.budget_usd is not None:
         price = max(config.usd_per_million_input_tokens, config.usd_per_million_output_tokens)
-        limits.append(int(config.budget_usd / price * 1_000_000))
+        limits.append(int(min(config.budget_usd / price * 1_000_000, LARGEST)))
     return min(limits, default=None)
 
 
@@ -252,7 +282,7 @@ async def stored(setup: Setup, session: str) -> Stored:
     """A session as stored; a Problem if it does not exist."""
     found = await setup.kind.read_session(setup.location, session)
     if found is None:
-        raise Problem(f"no session {session} in {setup.directory} (store {setup.store})")
+        raise Problem(f"no session {session} in {setup.directory} (store {setup.store})", WRONG_USE)
     return found
 
 
@@ -299,13 +329,38 @@ async def open_session(
 
 
 @contextmanager
+def prepared(options: Namespace) -> Iterator[Setup]:
+    """The settings and the log of a command. Its errors are Problems; the log has the details of a bug."""
+    with ExitStack() as stack:
+        setup = set_up(options)
+        log_to(stack, options.log, setup.config)
+        try:
+            with explained(setup):
+                yield setup
+        except (Problem, NoReader, CannotWrite):
+            raise
+        except Exception:
+            log.exception("command.failed", command=options.command)
+            raise
+
+
+@contextmanager
 def explained(setup: Setup) -> Iterator[None]:
     """Turn known errors into a Problem (C4)."""
     try:
         yield
-    except BrokenPipeError:
-        raise
     except sqlite3.Error as error:
-        raise Problem(f"{setup.directory / (setup.kind.database or '')}: {error}") from error
+        place = setup.directory / (setup.kind.database or "")
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in BUSY:
+            raise Problem(f"{place}: {error}: another process is using it") from error
+        raise Problem(
+            f"{place}: {error}: check that there is space and that it is writable", INTERNAL
+        ) from error
+    except OtherContent as error:
+        raise Problem(str(error), WRONG_USE) from error
+    except NotDurable as error:
+        raise Problem(f"{error}: the request can be repeated once the disk works again", INTERNAL) from error
     except TROUBLE as error:
         raise Problem(str(error)) from error
+    except OSError as error:
+        raise Problem(with_remedy(error, str(setup.directory)), INTERNAL) from error

@@ -32,7 +32,7 @@ from reference_agent.providers.base import ModelError, Provider
 from reference_agent.recovery.rollback import Recovery
 from reference_agent.store.backlog import Backlog
 from reference_agent.store.kinds import Location
-from reference_agent.store.records import RecordedCall, Request, Run, StoredCheckpoint
+from reference_agent.store.records import OtherContent, RecordedCall, Request, Run, StoredCheckpoint
 from reference_agent.turn import hooks
 from reference_agent.turn.asking import ModelCaller, Watcher
 from reference_agent.turn.calls import ToolRunner, Waits
@@ -182,7 +182,7 @@ class Agent:
         path = self._directory / (await self._store.scratchpad() or ".")
         if not path.parent.exists():  # older releases stored an absolute path; the directory has moved
             path = self._directory / path.name
-        path.mkdir(exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
         return path
 
     async def status(self) -> Status:
@@ -222,6 +222,12 @@ class Agent:
         if answer is None and request_id in self._cancelled:
             raise Cancelled(self._cancelled[request_id])
         return answer
+
+    async def check_repeat(self, content: str, request_id: str) -> None:
+        """Raise OtherContent if the id belongs to a request with other content."""
+        known = await self._store.request(request_id)
+        if known and known.content != content:
+            raise OtherContent(request_id)
 
     async def resume(self, watch: Watcher | None = None) -> str | None:
         """Fulfil requests that were accepted but not answered (G1). Return the last answer, if any."""

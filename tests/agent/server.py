@@ -16,14 +16,15 @@ TIMEOUT = 60
 class Server:
     """One process. `first` is what it printed once it listened; `errors` is a file with its stderr."""
 
-    def __init__(self, state, *args, port=0, code=None):
+    def __init__(self, state, *args, port=0, code=None, **how):
+        """`how`: further arguments of Popen, such as `umask`."""
         start = ["-c", code] if code else ["-m", "reference_agent.terminal.cli"]
         command = [sys.executable, *start, "serve", "--state", str(state), "--port", str(port), *args]
         state.parent.mkdir(exist_ok=True)
         self.errors = state.with_name(f"{state.name}.stderr")
         with self.errors.open("a") as errors:
             self.process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=errors, text=True, env=without_proxies()
+                command, stdout=subprocess.PIPE, stderr=errors, text=True, env=without_proxies(), **how
             )
         self.first = self.process.stdout.readline()
         found = re.match(r"listening on (http://\S+:\d+); (boot_\w+): ", self.first)

@@ -242,7 +242,7 @@ def test_a_session_in_files_is_killed_shown_listed_and_resumed(run, moment):
     assert "finishing it now" in done.stdout
     assert run.notes() == ["one", "two"]
     assert not (run.state / "sessions.db").exists()
-    assert run("show", "s1").returncode == 1
+    assert run("show", "s1").returncode == 2
     wrong = run("say", "--new", "s1", "three")
     assert "session s1 is in the store files" in wrong.stderr
 
@@ -293,14 +293,14 @@ BAD = [
     (["chat", "--resume", ""], 2, "letters, digits, - and _"),
     (["show", "x" * 65], 2, "letters, digits, - and _"),
     (["say", "é", "hello"], 2, "letters, digits, - and _"),
-    (["chat", "--resume", "nobody"], 1, "no session nobody"),
-    (["show", "nobody"], 1, "no session nobody"),
-    (["say", "nobody", "hello"], 1, "no session nobody"),
+    (["chat", "--resume", "nobody"], 2, "no session nobody"),
+    (["show", "nobody"], 2, "no session nobody"),
+    (["say", "nobody", "hello"], 2, "no session nobody"),
     (["chat", "--url", "http://127.0.0.1:1/v1"], 2, "--url needs --model"),
     (["chat", "--model", "m"], 2, "--model m needs --url"),
     (["chat", "--url", "ftp://x/v1", "--model", "m"], 2, "expected a base URL"),
     (["chat", "--config", "/nowhere.json"], 2, "/nowhere.json: cannot be read"),
-    (["chat", "--log", "/nowhere/at/all"], 1, "--log /nowhere/at/all"),
+    (["chat", "--log", "/nowhere/at/all"], 2, "--log /nowhere/at/all"),
     (["chat", "--cadence", "never"], 2, "invalid choice"),
     (["dance"], 2, "invalid choice"),
     (["say", "s1"], 2, "required: TEXT"),
@@ -330,7 +330,7 @@ def test_a_state_directory_that_cannot_be_created_is_reported(run):
     run.state.write_text("a file")
     for args in (["chat"], ["say", "--new", "s1", "hello"]):
         done = run(*args)
-        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
         assert str(run.state) in done.stderr
 
 
@@ -437,9 +437,9 @@ def test_what_is_not_durable_is_always_reported(run):
     done = run("chat", "--resume", "s1", typed="second\n/status\n", code=FULL)
     assert "saved      DEGRADED: not saved yet" in done.stdout
     assert "No space left on device" in done.stderr
-    assert done.returncode == 1
+    assert done.returncode == 4
     said = run("say", "s1", "third", code=FULL)
-    assert (said.returncode, "not saved yet" in said.stderr) == (1, True)
+    assert (said.returncode, "not saved yet" in said.stderr) == (4, True)
     assert run("chat", "--resume", "s1").returncode == 0
     assert run.notes() == ["first", "second"]  # the third was never accepted, and that was reported
 

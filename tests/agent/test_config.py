@@ -20,15 +20,18 @@ from reference_agent.terminal.setup import agent_options
 from reference_agent.turn.options import Options
 from tests.disk.stores import record, verdicts
 
+NAME = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1).filter(
+    str.strip
+)
 SECONDS = st.none() | st.floats(min_value=0.001, max_value=1e6)
 MAYBE_COUNT = st.none() | st.integers(1, 10**9)
 PRICE = st.floats(min_value=0.01, max_value=1e3)
 configs = st.builds(
     Config,
-    agent_id=st.text(),
-    state_directory=st.text(),
-    model=st.text(),
-    provider_url=st.none() | st.text(),
+    agent_id=NAME,
+    state_directory=NAME,
+    model=NAME,
+    provider_url=st.none() | NAME,
     stream=st.booleans(),
     max_retries=st.integers(0, 100),
     retry_base_delay_ms=st.integers(0, 10**6),
@@ -133,13 +136,32 @@ def test_known_keys_are_not_reported(file):
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ({"max_retries": "3"}, 'max_retries: expected a whole number, 0 or more, found "3"'),
-        ({"max_retries": -1}, "max_retries: expected a whole number, 0 or more, found -1"),
-        ({"max_retries": 1.5}, "max_retries: expected a whole number, 0 or more, found 1.5"),
-        ({"max_retries": True}, "max_retries: expected a whole number, 0 or more, found true"),
-        ({"max_retries": None}, "max_retries: expected a whole number, 0 or more, found null"),
-        ({"max_turns": 0}, "max_turns: expected a whole number, 1 or more, found 0"),
-        ({"budget_tokens": 0}, "budget_tokens: expected a whole number, 1 or more, or null, found 0"),
+        ({"max_retries": "3"}, 'max_retries: expected a whole number, 0 or more and below 2**63, found "3"'),
+        ({"max_retries": -1}, "max_retries: expected a whole number, 0 or more and below 2**63, found -1"),
+        ({"max_retries": 1.5}, "max_retries: expected a whole number, 0 or more and below 2**63, found 1.5"),
+        (
+            {"max_retries": True},
+            "max_retries: expected a whole number, 0 or more and below 2**63, found true",
+        ),
+        (
+            {"max_retries": None},
+            "max_retries: expected a whole number, 0 or more and below 2**63, found null",
+        ),
+        (
+            {"max_turns": 2**63},
+            f"max_turns: expected a whole number, 1 or more and below 2**63, found {2**63}",
+        ),
+        ({"model": " "}, 'model: expected a string, not empty and without NUL, found " "'),
+        (
+            {"state_directory": "a\0b"},
+            'state_directory: expected a string, not empty and without NUL, found "a\\u0000b"',
+        ),
+        ("[" * 100_000, "not valid JSON (maximum recursion depth exceeded while deserializing an object)"),
+        ({"max_turns": 0}, "max_turns: expected a whole number, 1 or more and below 2**63, found 0"),
+        (
+            {"budget_tokens": 0},
+            "budget_tokens: expected a whole number, 1 or more and below 2**63, or null, found 0",
+        ),
         ({"budget_usd": -0.5}, "budget_usd: expected a number, 0 or more, or null, found -0.5"),
         (
             {"tool_timeout_seconds": 0},
@@ -148,11 +170,14 @@ def test_known_keys_are_not_reported(file):
         ({"cadence": "daily"}, 'cadence: expected "turn", "call" or "periodic", found "daily"'),
         ({"log_level": "loud"}, 'log_level: expected "debug", "info", "warning" or "error", found "loud"'),
         ({"stream": 1}, "stream: expected true or false, found 1"),
-        ({"model": None}, "model: expected a string, found null"),
-        ({"provider_url": 5}, "provider_url: expected a string or null, found 5"),
+        ({"model": None}, "model: expected a string, not empty and without NUL, found null"),
+        ({"provider_url": 5}, "provider_url: expected a string, not empty and without NUL, or null, found 5"),
         ({"log_secret_names": ["a", 1]}, 'log_secret_names: expected a list of strings, found ["a", 1]'),
-        ({"model": ["x" * 90]}, f'model: expected a string, found ["{"x" * 58}...'),
-        ({"model": {"a\nb": 1}}, 'model: expected a string, found {"a\\nb": 1}'),
+        (
+            {"model": ["x" * 90]},
+            f'model: expected a string, not empty and without NUL, found ["{"x" * 58}...',
+        ),
+        ({"model": {"a\nb": 1}}, 'model: expected a string, not empty and without NUL, found {"a\\nb": 1}'),
         (
             {"cadence": "periodic", "checkpoint_every_turns": None},
             (

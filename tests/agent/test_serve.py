@@ -74,7 +74,7 @@ def test_a_wait_survives_kill_9(state, store):
         server.kill()
     for number in range(3):  # also killed again right after boot
         with Server(state, "--store", store) as server:
-            assert "1 sessions, 1 interrupted_startup" in server.first
+            assert "1 session, 1 interrupted_startup" in server.first
             if number < 2:
                 server.kill()
                 continue
@@ -88,7 +88,7 @@ def test_a_wait_survives_kill_9(state, store):
                 body = {"token": new, "result": "yes"}
                 assert http.post("/sessions/s/resume", json=body).status_code == 202
                 assert http.get("/sessions/s/requests/q").json()["answer"] == "They say: yes"
-            assert server.end() == 0
+            assert server.end() == 143
     ends = kinds(state, "run.interrupted", "run.completed")
     assert ends == ["run.interrupted", "run.completed"]
     assert complaints(state) == ""
@@ -103,7 +103,7 @@ def test_a_run_in_progress_resumes_however_the_server_ended(state, store, how):
         body = {"content": "think about it", "request_id": "t"}
         assert http.post("/sessions/s/messages", json=body).status_code == 202
         began = time.monotonic()
-        assert server.end(how) == (-9 if how == signal.SIGKILL else 0)
+        assert server.end(how) == (-9 if how == signal.SIGKILL else 128 + how)
         assert time.monotonic() - began < 5
     with Server(state, "--store", store) as server, server.client() as http:
         assert http.get("/sessions/s/status").json()["status"] == "interrupted_startup"
@@ -156,7 +156,7 @@ def test_it_stops_cleanly_with_a_watching_and_a_waiting_client(state, how):
             while '"running"' not in next(lines):
                 pass
             began = time.monotonic()
-            assert server.end(how) == 0
+            assert server.end(how) == 128 + how
             assert time.monotonic() - began < 5
             assert not [line for line in lines if line.startswith("data")]  # end of stream, not an error
         assert waiting.result()["error"]["code"] == "stopping"
@@ -168,7 +168,7 @@ def test_it_stops_cleanly_at_any_moment(state, moment):
     with Server(state) as server, server.client() as http:
         for number in range(moment):  # a little further into its work each time
             http.post("/sessions", json={"id": f"s{number}"})
-        assert server.end() == 0
+        assert server.end() == 143
     assert complaints(state) == ""
 
 
@@ -235,7 +235,7 @@ def test_a_wrong_option_is_one_line(state, args, code, message):
 def test_an_unusable_state_directory_is_one_line(state):
     state.write_text("a file")
     done = serve(state, "--port", "0")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert str(state) in done.stderr
 
@@ -244,7 +244,7 @@ def test_listening_beyond_this_machine_warns_about_missing_authentication(state)
     with Server(state, "--host", "0.0.0.0") as server:  # noqa: S104 - that is what is tried
         port = server.url.rpartition(":")[2]
         socket.create_connection(("127.0.0.1", int(port))).close()
-        assert server.end() == 0
+        assert server.end() == 143
     (warning,) = complaints(state).splitlines()
     assert "there is no authentication" in warning
 
@@ -252,7 +252,7 @@ def test_listening_beyond_this_machine_warns_about_missing_authentication(state)
 def test_by_default_it_listens_on_this_machine_only_without_a_warning(state):
     with Server(state) as server:
         assert server.url.startswith("http://127.0.0.1:")
-        assert server.end() == 0
+        assert server.end() == 143
     assert complaints(state) == ""
 
 
@@ -266,7 +266,7 @@ def test_the_sweep_runs_periodically_and_logs_what_it_did(state, tmp_path):
                 for line in stream.iter_lines():
                     if "interrupted_waiting" in line:
                         break
-        assert server.end() == 0
+        assert server.end() == 143
     assert kinds(state, "run.interrupted") == ["run.interrupted"]
     assert "session.open" in [json.loads(line)["event"] for line in lines.read_text().splitlines()]
 

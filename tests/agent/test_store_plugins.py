@@ -129,7 +129,7 @@ def test_help_and_errors_list_the_stores_that_are_installed(run):
 
 def test_an_entry_point_that_is_not_a_store_is_reported_by_its_reference(run):
     wrong = agent(run, "sessions", "--store", "broken")
-    assert wrong.returncode == 1
+    assert wrong.returncode == 4
     assert "toy_store:NOTHING is a NoneType, not a StoreKind" in wrong.stderr
 
 

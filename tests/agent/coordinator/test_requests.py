@@ -7,6 +7,7 @@ import pytest
 from reference_agent.service.coordinator import Busy
 from reference_agent.sessions.record import UnknownSession
 from reference_agent.store.backlog import NotDurable
+from reference_agent.store.records import OtherContent
 from tests.agent.service import NOTED, played, thinks
 
 pytestmark = pytest.mark.requirement("O6")
@@ -36,9 +37,12 @@ def test_posting_a_finished_request_again_returns_its_outcome_and_does_nothing(s
         first = await service.say("milk", "a")
         length = len(service.log())
         assert await coordinator.post("s", "milk", "a") == first
-        assert await coordinator.post("s", "other words", "a") == first
+        with pytest.raises(OtherContent):
+            await coordinator.post("s", "other words", "a")
         assert await coordinator.outcome("s", "a") == first
         await service.boot()
+        with pytest.raises(OtherContent):
+            await service.coordinator.post("s", "other words", "a")
         again = await service.coordinator.post("s", "milk", "a")
         assert (again.state, again.answer) == (first.state, first.answer)
         assert await service.coordinator.outcome("s", "a") == again
@@ -52,6 +56,8 @@ def test_posting_a_running_request_again_reports_it_running_and_any_other_is_ref
     async def main(coordinator):
         accepted = await thinks(service)
         assert await coordinator.post("s", "think", "t") == accepted
+        with pytest.raises(OtherContent):
+            await coordinator.post("s", "think again", "t")
         with pytest.raises(Busy):
             await coordinator.post("s", "something else", "u")
         with pytest.raises(Busy):

@@ -98,5 +98,5 @@ async def until(holds):
 
 
 def raw(method, path, body=b""):
-    head = f"{method} /sessions/s{path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"{method} /sessions/s{path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body

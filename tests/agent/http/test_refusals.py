@@ -275,7 +275,7 @@ def answer_to(client, request, *, cut):
         return connection.recv(65536)
 
 
-HEAD = b"POST /sessions/s/messages HTTP/1.1\r\nHost: x\r\n"
+HEAD = b"POST /sessions/s/messages HTTP/1.1\r\nHost: localhost\r\n"
 
 
 @pytest.mark.parametrize(
