@@ -111,7 +111,7 @@ def test_a_daemon_accepts_a_store_of_another_package(run, tmp_path):
     assert (tmp_path / "toy-daemon.db").exists()
 
 
-@pytest.mark.parametrize("plan", [("payments",), ("tree", "--plan", "sample", "--runs", "20")])
+@pytest.mark.parametrize("plan", [("payments", "--depth", "1"), ("tree", "--plan", "sample", "--runs", "20")])
 def test_a_scenario_is_run_on_a_store_of_another_package(run, plan):
     asked = (*plan, "--store", "toy", "--points", "named", "--fault", "kill", "--json", "-")
     done = run("-m", "chaoskit.cli.main", "run", *asked)
