@@ -33,6 +33,8 @@ IMPORTED.get(HOW, lambda: None)()
 
 
 class Store:
+    saves, largest = 6, 100  # a short workload: most attacks are over before it begins
+
     def open(self, directory):
         self.directory = Path(directory)
         if HOW == "cannot be opened":
