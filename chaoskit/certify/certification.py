@@ -32,7 +32,7 @@ from chaoskit.recording import Recording, labels
 from chaoskit.run import environment
 from chaoskit.search.baseline import ViolatedUndisturbed
 from chaoskit.search.budget import Budget
-from chaoskit.search.campaign import Ready, Search, prepared, prepared_variant, unprepared
+from chaoskit.search.campaign import Ready, Search, prepared, prepared_variant, with_workload
 from chaoskit.search.outcome import Outcome
 from chaoskit.search.plan import Plan, Watch
 from chaoskit.search.progress import Progress, SoFar, silent
@@ -142,7 +142,7 @@ class _Examination:
             if self._recording is None:
                 self._recording = recording
                 self._operations = len({firing.point for firing in ready.firings})
-                self._watch_all()
+                self._watch_all(ready)
             if self._settings.seconds is not None:
                 self._possible.update(map(assign, kill_schedules(recording)))
             self._search.go_through(ready, self._crashing_plans(), assign, self._tiers_of)
@@ -160,12 +160,12 @@ class _Examination:
         _check(long.recording, long.baseline)
         return long
 
-    def _watch_all(self) -> None:
+    def _watch_all(self, ready: Ready) -> None:
         """Before the crashes: a few runs, which must not be what a time limit leaves out."""
         for tier, watched in self._watches:
-            with unprepared(self._resolved(f"#{watched.variant}", jobs=1)) as ready:
-                plan = Watch(tier=tier.name, claim=watched.claim, runs=watched.runs)
-                self._search.go_through(ready, [plan])
+            plan = Watch(tier=tier.name, claim=watched.claim, runs=watched.runs)
+            resolved = self._resolved(f"#{watched.variant}", jobs=1)
+            self._search.go_through(with_workload(ready, resolved), [plan])
 
     # --- the certificate
 

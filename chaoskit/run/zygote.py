@@ -83,6 +83,8 @@ class Process:
 
 
 class Zygote:
+    """Started at once, usable when `ready`: several can import the target at the same time."""
+
     def __init__(
         self,
         target: Target,
@@ -127,7 +129,21 @@ class Zygote:
                     clean_environment(os.environ, home, pass_env),
                 ),
             )
-        self._check(self._first_answer(deadline))
+        self._deadline = deadline
+        self._is_ready = False
+
+    def ready(self) -> None:
+        """Waits until the target is imported, which may hang; raises CannotStart if it cannot be."""
+        self._control.settimeout(self._deadline)
+        try:
+            self._check(self._answer())
+        except TimeoutError:
+            self.close()
+            raise CannotStart(
+                f"it was not imported after {self._deadline:g} s; if it needs longer, raise --deadline"
+            ) from None
+        self._control.settimeout(None)
+        self._is_ready = True
 
     def start(self, fds: list[int]) -> Process:
         """Forks a process for a life; `fds` are its channel, stdout and stderr."""
@@ -141,6 +157,8 @@ class Zygote:
 
     def close(self) -> None:
         self._forget()
+        if not self._is_ready:
+            self._process.kill()
         self._process.wait()
 
     def _forget(self) -> None:
@@ -153,20 +171,6 @@ class Zygote:
         lines = self._printed.read().decode(errors="replace").split("\n")
         said = [line.strip() for line in lines if line.strip()]
         return f": {said[-1]}" if said else ""
-
-    def _first_answer(self, deadline: float) -> dict[str, Any]:
-        """After the target was imported, which may hang."""
-        self._control.settimeout(deadline)
-        try:
-            answer = self._answer()
-        except TimeoutError:
-            self._process.kill()
-            self.close()
-            raise CannotStart(
-                f"it was not imported after {deadline:g} s; if it needs longer, raise --deadline"
-            ) from None
-        self._control.settimeout(None)
-        return answer
 
     def _answer(self) -> dict[str, Any]:
         try:

@@ -102,18 +102,11 @@ def prepared_variant(ready: Ready, resolved: Resolved, search: Search) -> Ready:
     )
 
 
-@contextmanager
-def unprepared(resolved: Resolved) -> Iterator[Ready]:
-    """For plans without crashes, which need no baseline."""
-    with open_rig(resolved) as (rig, workspace):
-        yield Ready(
-            resolved=resolved,
-            rig=rig,
-            workspace=workspace,
-            workload=rig.workload(),
-            baseline=None,
-            recording=None,
-        )
+def with_workload(ready: Ready, resolved: Resolved) -> Ready:
+    """The same target with another workload, for plans without crashes, which need no baseline."""
+    settings = resolved.settings
+    drawn = Workload(seed=settings.seed, content=resolved.scenario.workload(settings.seed))
+    return msgspec.structs.replace(ready, resolved=resolved, workload=drawn, baseline=None, recording=None)
 
 
 # --- the loop ------------------------------------------------------------------------------------

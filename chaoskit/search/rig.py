@@ -64,6 +64,12 @@ class Rig:
         self._zygote = start()
         # A restart has another hash seed: a target must not rely on what happens to stay the same.
         self._later = start(hash_seed=1) if target.looks_again else self._zygote
+        try:
+            for zygote in self._zygotes:
+                zygote.ready()
+        except BaseException:
+            self._close_zygotes()
+            raise
         self._supervisor = Supervisor(
             resolved.scenario,
             self._zygote,
@@ -78,11 +84,17 @@ class Rig:
 
     def close(self) -> None:
         self._supervisor.retire()
-        self._zygote.close()
-        if self._later is not self._zygote:
-            self._later.close()
+        self._close_zygotes()
         if self._watch:
             self._watch.close()
+
+    @property
+    def _zygotes(self) -> tuple[Zygote, ...]:
+        return (self._zygote,) if self._later is self._zygote else (self._zygote, self._later)
+
+    def _close_zygotes(self) -> None:
+        for zygote in self._zygotes:
+            zygote.close()
 
     def stop_at(self, until: float | None) -> None:
         """Runs that are not finished by then (monotonic clock) raise OutOfTime."""

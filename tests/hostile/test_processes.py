@@ -189,8 +189,9 @@ def test_an_import_that_hangs_has_a_deadline(tmp_path):
     shutil.copy(STORES, tmp_path / "stores.py")
     (tmp_path / "how").write_text("hangs")
     target = Target(entry=f"{tmp_path / 'stores.py'}:Store")
+    zygote = Zygote(target, session="x", home=tmp_path, deadline=0.5)
     with pytest.raises(CannotStart, match=r"not imported after 0\.5 s"):
-        Zygote(target, session="x", home=tmp_path, deadline=0.5)
+        zygote.ready()
 
 
 def test_a_target_does_not_see_the_secrets_of_the_user(certified, tmp_path):

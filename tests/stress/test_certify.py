@@ -93,7 +93,7 @@ def test_an_append_that_is_not_synced():
 def test_a_finding_is_met_again_from_its_token_in_a_fresh_process():
     made = certified(f"{CONTROLS}:Files", tiers=("torn",))
     first = made.findings[0]
-    command = [sys.executable, "-m", "chaoskit.cli.main", "replay", first.repro]
+    command = [sys.executable, "-m", "chaoskit.cli.main", "replay", first.repro, "--trust"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     assert f"{first.claim}/{first.kind}: reproduced" in done.stdout
