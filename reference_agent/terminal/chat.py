@@ -25,6 +25,7 @@ import os
 import secrets
 import signal
 import sys
+import threading
 from argparse import Namespace
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
@@ -39,6 +40,7 @@ from reference_agent.terminal.setup import Setup, checked_id, explained, open_se
 from reference_agent.turn.agent import Agent, GaveUp
 
 T = TypeVar("T")
+NOTICED = 0.05  # seconds until a signal is sent again
 
 
 HELP = """\
@@ -219,13 +221,40 @@ def ending_on_sigterm() -> Iterator[None]:
     """At the prompt nothing is in progress, so the session can be closed before the process exits."""
 
     def end(_number: int, _frame: FrameType | None) -> NoReturn:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         sys.exit(TERMINATED)
 
     before = signal.signal(signal.SIGTERM, end)
     try:
-        yield
+        with _repeated_until_noticed():
+            yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _repeated_until_noticed() -> Iterator[None]:
+    """`input` may have looked for signals just before SIGTERM came, and would then wait for a line first."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    main, over = threading.get_ident(), threading.Event()
+
+    def repeat() -> None:
+        while signals := os.read(reading, 16):
+            while signal.SIGTERM in signals and not over.wait(NOTICED):
+                signal.pthread_kill(main, signal.SIGTERM)
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        signal.set_wakeup_fd(before)
+        os.close(writing)
+        thread.join()
+        os.close(reading)
 
 
 def not_saved(waiting: int, error: str | None) -> str:
