@@ -9,10 +9,14 @@ from pathlib import Path
 
 import platformdirs
 
+from chaoskit.wrong_use import WrongUse
+
 
 def cache_directory() -> Path:
     """$CHAOSKIT_CACHE; or the user's cache directory; or, if that is not writable, a temporary one."""
     chosen = os.environ.get("CHAOSKIT_CACHE")
+    if chosen and Path(chosen).exists() and not Path(chosen).is_dir():
+        raise WrongUse(f"expected CHAOSKIT_CACHE to be a directory, got {chosen!r}")
     return Path(chosen) if chosen else _usual(platformdirs.user_cache_path("chaoskit"))
 
 

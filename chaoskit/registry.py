@@ -10,6 +10,7 @@ import msgspec
 from chaoskit import entry_points
 from chaoskit.adapter import Adapter, BadAdapter, read as read_adapter, requirements
 from chaoskit.entry_points import UnknownName, unknown
+from chaoskit.inside.loading import include_current_directory
 from chaoskit.model import Claim, Invariant, Mutant, Scenario, Subject
 from chaoskit.settings import Settings
 
@@ -116,6 +117,8 @@ def adapter(name: str) -> Adapter:
     known = targets()
     if name not in known and ":" not in name:
         raise UnknownName(unknown("target", name, known))
+    if name not in known:
+        include_current_directory()
     found = read_adapter(name, known.get(name, name))
     for claim in found.promises or ():
         if claim not in claims(found.subject):
@@ -183,6 +186,7 @@ def claims(subject: Subject | None = None) -> dict[str, Claim]:
 def _by_reference(what: str, name: str, kind: type[T], known: dict[str, T]) -> T:
     if ":" not in name:
         raise UnknownName(unknown(what, name, known))
+    include_current_directory()
     found = entry_points.load_reference(name)
     if not isinstance(found, kind):
         raise UnknownName(f"{name} is a {type(found).__name__}, not a {kind.__name__}")

@@ -55,7 +55,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("runs", "agents", "depth", "jobs"):
             number = getattr(self, name)
             if number is not None and not 1 <= number <= LARGEST:
-                raise WrongUse(f"expected {name} to be at least 1, got {number}")
+                raise WrongUse(f"expected {name} from 1 to {LARGEST}, got {number}")
         part, parts = self.shard
         if not 0 <= part < parts:
             raise WrongUse(f"expected a shard from 0 to {parts - 1}, got {part}")

@@ -272,6 +272,8 @@ def encode(certificate: Certificate) -> str:
 
 def load(path: Path) -> Certificate:
     """Raises WrongUse with the reason. The verdict is recomputed by the rule of this release."""
+    if path.exists() and not path.is_file():
+        raise WrongUse(f"{path} is not a file")
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Certificate)
     except OSError as error:

@@ -12,7 +12,6 @@ import signal
 import sys
 import traceback
 from contextlib import suppress
-from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
@@ -85,9 +84,10 @@ for command in COMMANDS:
 
 def main() -> None:
     """Turns every error into one line on standard error and an exit code."""
-    sys.path.insert(0, str(Path.cwd()))  # `module:name` may be in the current directory
     protect_output()
     signal.signal(signal.SIGTERM, _terminate)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # else it was started with nohup
+        signal.signal(signal.SIGHUP, _terminate)
     try:
         _run()
     except (KeyboardInterrupt, Abort):

@@ -27,7 +27,7 @@ def remember(tokens: Iterable[str], path: Path = FILE) -> None:
 
 
 def recalled(path: Path = FILE) -> list[str]:
-    return path.read_text().split() if path.is_file() else []
+    return path.read_text("ascii", "replace").split() if path.is_file() else []
 
 
 def token_of(name: str, path: Path = FILE) -> str:

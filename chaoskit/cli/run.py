@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,16 @@ from chaoskit.settings import Settings, settings_of
 from chaoskit.show import report
 from chaoskit.show.terminal import Terminal
 from chaoskit.wrong_use import WrongUse
+
+# What a schedule raises that none of our plans makes: its numbers and names fit no point.
+NOT_A_SCHEDULE = (
+    msgspec.MsgspecError,
+    AssertionError,
+    ArithmeticError,
+    LookupError,
+    ValueError,
+    struct.error,
+)
 
 
 @click.command()
@@ -233,16 +244,19 @@ def replay(token: str, cold: bool, trusted: bool, pass_env: tuple[str, ...], jso
         terminal.show(f"trusted: {act}")
     settings = msgspec.structs.replace(settings_of(wanted, cold=cold), pass_env=pass_env)
     resolved = registry.resolve(settings)
-    terminal.show(_replay_header(wanted))
     for change in changes(wanted, origin_of(wanted.scenario)):
         terminal.show(f"warning: {change}")
-    result = campaign.replay(resolved, wanted.schedule)
+    try:
+        terminal.show(_replay_header(wanted))
+        result = campaign.replay(resolved, wanted.schedule)
+    except NOT_A_SCHEDULE as error:
+        raise WrongUse(f"the token's schedule cannot be carried out: {error}") from error
     terminal.result(result, verbose=True)
     if json_file:
         write_json(report.as_json([result]), json_file)
     signature = registry.current_signature(wanted.signature)
     reproduced = any(w.finding.signature == signature for w in result.witnesses)
-    terminal.console.print(f"{signature}: {'reproduced' if reproduced else 'not reproduced'}")
+    terminal.show(f"{signature}: {'reproduced' if reproduced else 'not reproduced'}")
     sys.exit(EXIT[result.verdict])
 
 

@@ -10,6 +10,7 @@ import io
 import os
 import sys
 from contextlib import suppress
+from typing import TextIO
 
 STANDARD_OUTPUT = 1
 
@@ -36,10 +37,16 @@ class _Output(io.FileIO):
             raise CannotPrint(f"cannot write to standard output: {error.strerror}") from None
 
 
+def _nowhere() -> TextIO:
+    return open(os.devnull, "w")  # noqa: PTH123 - open until the process ends
+
+
 def protect_output() -> None:
     """Replaces `sys.stdout`; text that it cannot encode is escaped."""
-    if sys.stdout is None:  # closed before we started
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - open until the process ends
+    if sys.stderr is None:  # closed before we started
+        sys.stderr = _nowhere()
+    if sys.stdout is None:
+        sys.stdout = _nowhere()
         return
     with suppress(OSError):
         before = sys.stdout

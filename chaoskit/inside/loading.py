@@ -10,6 +10,13 @@ from types import ModuleType
 from typing import Any
 
 
+def include_current_directory() -> None:
+    """For code that the user names. Not for the rest: a project may come from somebody else."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+
+
 def load(reference: str) -> Any:
     """The object that a reference refers to."""
     place, _, name = reference.rpartition(":")

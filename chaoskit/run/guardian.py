@@ -6,6 +6,7 @@ It starts with every campaign, so it imports only what it needs. See `workspace`
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 
@@ -19,9 +20,16 @@ def main() -> None:
     deadline = time.monotonic() + PATIENCE
     # A worker of the dead harness may still write while it is being killed, so repeat.
     while kill_all(marker) or os.path.exists(directory):
-        shutil.rmtree(directory, ignore_errors=True)
+        remove(directory)
         if time.monotonic() > deadline:
             sys.exit(f"chaoskit: could not remove {directory}")
+
+
+def remove(directory: str) -> None:
+    try:
+        shutil.rmtree(directory, ignore_errors=True)
+    except RecursionError:  # deeper than Python can go
+        subprocess.run(["rm", "-rf", "--", directory], check=False)  # noqa: S607
 
 
 def kill_all(marker: bytes) -> bool:

@@ -227,9 +227,13 @@ class Supervisor:
         final: bool = False,
     ) -> How:
         run.events.append(Born(life))
-        arming = kind_of(fault).arm(fault) if fault else Arming()
-        if watch:
-            watch.arm(run.state, arming.disk, check=life == 0 and fault is None)
+        try:
+            arming = kind_of(fault).arm(fault) if fault else Arming()
+            if watch:
+                watch.arm(run.state, arming.disk, check=life == 0 and fault is None)
+        except BaseException:  # a fault that cannot strike: tokens come from anywhere
+            process.end()
+            raise
         # What a life had reported before it hung must not be lost with it; where the target is somebody
         # else's, that is worth a message at a time.
         buffered = fault is None and not self._scenario.target.looks_again

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 SESSION_VARIABLE = "CHAOSKIT_SESSION"
@@ -50,5 +51,6 @@ class Workspace:
         return self
 
     def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
+        with suppress(RecursionError):  # a tree that deep is left to the guardian
+            shutil.rmtree(self.path, ignore_errors=True)
         self._guardian.communicate()  # closes the pipe; the guardian cleans up and exits

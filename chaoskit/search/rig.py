@@ -225,3 +225,9 @@ def open_rig(resolved: Resolved) -> Iterator[tuple[Rig, Workspace]]:
                 yield rig, workspace
         except CannotStart as error:
             raise CannotTest(f"the target cannot be started: {error}") from None
+        except FileNotFoundError as error:
+            if not str(error.filename).startswith(str(workspace.path)):
+                raise
+            raise CannotTest(
+                f"it removed or renamed a directory of its own: {error.filename} is gone"
+            ) from error

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from html import escape
+from typing import Any
+
+import msgspec
 
 from chaoskit.certify.certificate import Certificate, CertifiedFinding, Sign
 from chaoskit.model import Verdict
 from chaoskit.search.result import Coverage
 from chaoskit.search.tiers import default_tiers
+from chaoskit.show.wrapping import harmless
 
 COLOUR = {
     "HOLDS": "#2e7d32",
@@ -25,7 +30,7 @@ COLOUR = {
 
 
 def markdown(certificate: Certificate) -> str:
-    c = certificate
+    c = _without_markup(certificate)
     lines = [f"# {c.target}: {c.verdict.value}", "", f"{c.summary}.", "", *facts(c), ""]
     lines += _table(
         ["claim", *c.columns],
@@ -50,6 +55,20 @@ def markdown(certificate: Certificate) -> str:
     if c.suite:
         lines += ["", "## The vendor's own suite", "", f"{c.suite['name']}: {c.suite['verdict']}"]
     return "\n".join(lines) + "\n"
+
+
+def _without_markup(c: Certificate) -> Certificate:
+    """Certificates may come from others: their text must not become tags, links, headings or escapes."""
+    return msgspec.convert(_plain(msgspec.to_builtins(c)), Certificate)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        text = harmless(" ".join(value.splitlines()) if "\n" in value or "\r" in value else value)
+        return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", text).replace("](", "] (")
+    if isinstance(value, dict):
+        return {_plain(key): _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def facts(c: Certificate) -> list[str]:
@@ -279,6 +298,7 @@ def _attribute(text: str) -> str:
 
 
 def scoreboard_markdown(certificates: Sequence[Certificate]) -> str:
+    certificates = list(map(_without_markup, certificates))
     rows = [list(map(_bold, _row(c))) for c in certificates]
     return (
         "\n".join(

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
@@ -74,13 +75,13 @@ class Terminal:
             return
         columns = (
             SpinnerColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=20),
-            TextColumn("{task.fields[said]}"),
+            TextColumn("{task.fields[said]}", markup=False),
             TimeElapsedColumn(),
         )
         with Progress(*columns, console=self.console, transient=True) as bar:
-            task = bar.add_task(label, total=None, said="")
+            task = bar.add_task(harmless(label), total=None, said="")
             yield lambda so_far: bar.update(
                 task, completed=so_far.runs, total=so_far.planned, said=progress_line(so_far)
             )
@@ -176,7 +177,7 @@ def _duration(seconds: float) -> str:
 
 def _table(result: Result) -> Table:
     faults = sorted({fault for row in result.found.table.values() for fault in row}, reverse=True)
-    table = Table("persist point", *faults)
+    table = Table("persist point", *(escape(harmless(fault)) for fault in faults))
     for name, row in sorted(result.found.table.items()):
         table.add_row(Text(harmless(name)), *(_cell(row.get(fault)) for fault in faults))
     return table

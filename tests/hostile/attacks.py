@@ -124,3 +124,17 @@ FILES = [
     b'{"schema": 99, "verdict": "HOLDS"}',
     b'{"verdict": "HOLDS"' + b" " * 10_000_000, b"\x80\x04\x95", b'{"a":' * 5000,
 ]  # fmt: skip
+
+# Found by somebody who had not seen these tests: well-formed tokens whose content fits nothing.
+FOUND = [
+    (naming("payments", signature="[/nope]x"), 0),
+    (naming("payments", signature=f"{STEERING}\x9b31m[bold red]x"), 0),
+    *(
+        (packed(scenario="payments", mutant=None, seed=0, signature="", schedule={"faults": [fault]}), 2)
+        for fault in (
+            {"type": "power", "point": {"name": "w", "nth": 1, "op": 5}, "profile": "ext4", "way": "zz"},
+            {"type": "kill", "point": {"name": "x", "nth": -1, "op": -7}, "when": "half"},
+            {"type": "disk", "point": {"name": "x", "nth": 1}, "error": "ENOSPC"},
+        )
+    ),
+]
