@@ -39,6 +39,12 @@ def test_a_plan_that_ends_early_leaves_its_time_to_the_others(clock):
     assert clock[0] >= 30
 
 
+def test_a_plan_may_take_several_shares(clock):
+    budget = Budget(100, shares=10)
+    assert budget.share(8).end == pytest.approx(0.8 * 85)
+    assert budget.share().end == pytest.approx(42.5)  # half of the rest: nothing was used
+
+
 def test_without_a_limit_everything_is_done():
     share = Budget(None, shares=1).share()
     assert list(share.while_time(range(5))) == list(range(5))

@@ -5,9 +5,11 @@ from chaoskit_invariants.claims import stores
 
 from chaoskit import registry
 from chaoskit.faults.disk import DiskError
+from chaoskit.faults.power import PowerLoss
 from chaoskit.model import (
     Ack,
     Born,
+    Crashed,
     Ended,
     Fail,
     History,
@@ -43,6 +45,11 @@ class Told:
         self.life += 1
         self.events.append(Born(self.life))
         return self
+
+    def lose_power(self):
+        fault = PowerLoss(PersistPoint("unlink journal", 1, 0), "ext4", "nothing")
+        self.events.append(Crashed(self.life, 0, fault))
+        return self.crash()
 
     def end(self, how, detail=""):
         self.events.append(Ended(self.life, how, detail))
@@ -141,6 +148,33 @@ EXAMPLES = [
     (
         stores.ATOMIC,
         told().change(1).change(2).change(1, do="delete", acked=False).crash().look(load=None, history=[]),
+        [],
+    ),
+    # A power loss may have taken the latest save before the deletion began: that is a loss, not half a
+    # deletion. What is missing at the beginning was deleted.
+    (
+        stores.ATOMIC,
+        told().change(1).change(2).change(1, do="delete", acked=False).lose_power().look(load=[1]),
+        [],
+    ),
+    (
+        stores.DURABLE,
+        told().change(1).change(2).change(1, do="delete", acked=False).lose_power().look(load=[1]),
+        ["lost"],
+    ),
+    (
+        stores.ATOMIC,
+        told()
+        .change(1)
+        .change(2)
+        .change(1, do="delete", acked=False)
+        .lose_power()
+        .look(load=[2], history=[[2]]),
+        ["half-deleted"],
+    ),
+    (
+        stores.DURABLE,
+        told().change(1).change(2).change(1, do="delete", acked=False).lose_power().look(load=[2]),
         [],
     ),
     (stores.ATOMIC, told().change(1).change(2).crash().look(history=[[1], "damaged: x"]), ["half"]),

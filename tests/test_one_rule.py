@@ -26,6 +26,7 @@ RAN = {
 }
 
 CUT = {"process": Coverage(states=30, possible=50, cut_short=True, complete=False)}
+HARDLY_TRIED = {"process": Coverage(states=4, possible=410, cut_short=True, complete=False)}
 
 
 def result(claims, **more):
@@ -94,6 +95,10 @@ TABLE = {
     "time ran out, and that is accepted": (
         result({"durable": {"process": HOLDS}}, coverage=CUT, accepts_incomplete=True),
         HOLDS,
+    ),
+    "time ran out too early to accept anything": (
+        result({"durable": {"process": HOLDS}}, coverage=HARDLY_TRIED, accepts_incomplete=True),
+        UNKNOWN,
     ),
 }
 

@@ -51,7 +51,7 @@ def test_disk_errors_are_those_that_an_operation_can_have():
 
     both = (False, True)
     assert errors("write db", "before") == {(e, b) for e in ("EIO", "ENOSPC") for b in both}
-    assert errors("write db", "half") == {("short", b) for b in both}
+    assert errors("write db", "half") == {(e, b) for e in ("short", "fills") for b in both}
     assert errors("fsync db", "before") == {(e, b) for e in ("lost", "ENOSPC") for b in both}
     assert errors("unlink db", "after") == set()
     assert errors("unlink db", "before") == {("EIO", b) for b in both}  # a full disk has room for that

@@ -25,6 +25,11 @@ def printed(capsys):
     return capsys.readouterr().out.splitlines()
 
 
+def is_address(line):
+    """A long address stays whole on a line of its own, so that it can be opened."""
+    return line.startswith("(https://") and " " not in line
+
+
 def words(lines):
     """As a shell reads them: a backslash at the end of a line joins it with the next."""
     return shlex.split("\n".join(lines).replace("\\\n", ""))
@@ -33,7 +38,7 @@ def words(lines):
 @pytest.mark.parametrize("path", CERTIFICATES, ids=lambda path: path.stem)
 def test_a_certificate_fits_in_80_columns(path, capsys):
     show(certificates.load(path), Terminal(), verbose=True)
-    assert [line for line in printed(capsys) if len(line) > 80] == []
+    assert [line for line in printed(capsys) if len(line) > 80 and not is_address(line)] == []
 
 
 def test_the_header_fits_in_80_columns_and_is_a_command(capsys):

@@ -23,7 +23,7 @@ from chaoskit.search.tiers import is_of_power, tiers as known_tiers
 from chaoskit.wrong_use import WrongUse
 
 SCHEMA = 1
-ENOUGH = 20  # crashes of a sampled tier that ran out of time, below which it shows nothing
+ENOUGH = 20  # crashes of a tier that ran out of time, below which it shows nothing
 UNDISTURBED = "undisturbed"  # stands in for the tier of a violation without any fault, which also counts
 Sign = Literal["VIOLATED", "unknown", "hazard", "holds", "-"]
 FailOn = Literal["promise", "hazard"]
@@ -106,7 +106,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         verdict = self.cell(claim, tier)
         if verdict is Verdict.VIOLATED:
             return "VIOLATED" if self._breaks_a_promise(claim, tier) else "hazard"
-        if verdict is Verdict.HOLDS and not self.accepts_incomplete and tier in self.incomplete():
+        if verdict is Verdict.HOLDS and tier in self.incomplete():
             return "unknown"  # what was not tried might not hold
         signs: dict[Verdict, Sign] = {Verdict.HOLDS: "holds", Verdict.UNKNOWN: "unknown"}
         return signs.get(verdict, "-")
@@ -142,8 +142,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     def reasons(self) -> list[str]:
         """Why HOLDS was not earned, each with a remedy if there is one."""
         found = list(self.unknown)
-        if not self.accepts_incomplete:
-            found += [f"{tier}: {why}" for tier, why in self.incomplete().items()]
+        found += [f"{tier}: {why}" for tier, why in self.incomplete().items()]
         if not any(part.states for part in self.coverage.values()) or not self.measured():
             return [*found, "no crash was judged in the requested tiers"]
         if not self.promises and self.fails("hazard"):
@@ -162,14 +161,21 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     def incomplete(self) -> dict[str, str]:
-        """Tiers in which too little was tried to conclude anything, each with the remedy."""
+        """Tiers in which too little was tried to conclude anything, each with the remedy. What is incomplete
+        can be accepted; what is insufficient cannot."""
         found = {}
         for tier, part in self.coverage.items():
-            remedy = "allow more time (--for), or --accept-incomplete"
-            if part.cut_short and part.possible is not None and part.states < part.possible:
-                found[tier] = f"time ran out after {part.states} of {part.possible} crashes: {remedy}"
-            elif part.cut_short and part.states < ENOUGH:
-                found[tier] = f"time ran out after {part.states} crashes, fewer than {ENOUGH}: {remedy}"
+            missing = part.possible is None or part.states < part.possible
+            if part.cut_short and missing and part.states < ENOUGH:
+                found[tier] = (
+                    f"time ran out after {part.states} crashes, which is insufficient (at least {ENOUGH}):"
+                    " allow more time (--for)"
+                )
+            elif part.cut_short and missing and part.possible is not None and not self.accepts_incomplete:
+                found[tier] = (
+                    f"time ran out after {part.states} of {part.possible} crashes: allow more time (--for),"
+                    " or --accept-incomplete"
+                )
         return found
 
     def _tested_promises(self) -> set[str]:

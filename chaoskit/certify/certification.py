@@ -32,7 +32,7 @@ from chaoskit.recording import Recording, labels
 from chaoskit.run import environment
 from chaoskit.search.baseline import ViolatedUndisturbed
 from chaoskit.search.budget import Budget
-from chaoskit.search.campaign import Ready, Search, prepared, prepared_variant, with_workload
+from chaoskit.search.campaign import Ready, Search, prepared, prepared_variant, share_of, with_workload
 from chaoskit.search.outcome import Outcome
 from chaoskit.search.plan import Plan, Watch
 from chaoskit.search.progress import Progress, SoFar, silent
@@ -91,8 +91,8 @@ class _Examination:
         }
         self._variants = ("", "#fickle") if adapter.subject == "agent" else ("",)
         self._watches = [(tier, each) for tier in wanted for each in tier.watches if self._applies(each)]
-        shares = len(self._variants) * len(self._crashing_plans()) + len(self._watches)
-        shares += len(self._long_plans())
+        plans = [*self._crashing_plans() * len(self._variants), *self._long_plans()]
+        shares = sum(map(share_of, plans)) + len(self._watches)
         self._search = Search(Budget(settings.seconds, shares), progress)
         self._recording: Recording | None = None
         self._operations = 0

@@ -32,6 +32,7 @@
 **   kill half-way        the first half of the bytes of write K
 **   fail                 nothing: the call returns the errno, the system call is not made
 **   short write          the first half of the bytes, and a truthful return value
+**   fill                 a short write, then the errno: the disk becomes full in the middle of a write
 **   lose                 fsync returns EIO, and the bytes written since the last sync revert to their
 **                        previous content (zeros where there was none), as a reader finds them after
 **                        Linux has dropped the pages it could not write. The size stays: it is kept
@@ -195,6 +196,7 @@ enum action {
     ACTION_FAIL,
     ACTION_SHORT,
     ACTION_LOSE,
+    ACTION_FILL,
 };
 
 enum kind {
@@ -543,6 +545,8 @@ static int applicable(unsigned kind, size_t divisible) {
     case ACTION_KILL_HALF:
     case ACTION_SHORT:
         return divisible >= 2;
+    case ACTION_FILL:
+        return divisible >= 2 || control->fired_times > 0;
     case ACTION_LOSE:
         return kind == KIND_FSYNC || kind == KIND_FDATASYNC;
     default:
@@ -577,6 +581,9 @@ static enum verdict decide(unsigned kind, size_t divisible) {
     case ACTION_SHORT:
         note_fired(FIRED_YES);
         return HALVE;
+    case ACTION_FILL:
+        note_fired(FIRED_YES);
+        return control->fired_times == 1 ? HALVE : REFUSE;
     case ACTION_LOSE:
         note_fired(FIRED_YES);
         return LOSE;

@@ -31,7 +31,7 @@ _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108  # the file's name is random, i
 FOREVER: Final = 2**64 - 1
 
 Mode = Literal["off", "count", "record"]
-ActionKind = Literal["none", "kill_before", "kill_after", "kill_half", "fail", "short", "lose"]
+ActionKind = Literal["none", "kill_before", "kill_after", "kill_half", "fail", "short", "lose", "fill"]
 Fired = Literal["no", "yes", "not applicable"]
 _MODES: Final[dict[Mode, int]] = {
     "off": layout.MODE_OFF,
@@ -46,6 +46,7 @@ _ACTIONS: Final[dict[ActionKind, int]] = {
     "fail": layout.ACTION_FAIL,
     "short": layout.ACTION_SHORT,
     "lose": layout.ACTION_LOSE,
+    "fill": layout.ACTION_FILL,
 }
 _FIRED: Final[dict[int, Fired]] = {
     layout.FIRED_NOT: "no",
@@ -83,6 +84,12 @@ def fail(at: int, error: int, *, kinds: Iterable[Kind] = ALL_KINDS, count: int =
 
 def short_write(at: int, *, count: int = 1) -> Action:
     return Action(kind="short", at=at, count=count)
+
+
+def fill(at: int, *, kinds: Iterable[Kind], count: int = 1) -> Action:
+    """Half of the write at `at` fits on the disk; the next `count` operations of `kinds` fail with ENOSPC."""
+    count = count if count == FOREVER else count + 1
+    return Action(kind="fill", at=at, errno=errno.ENOSPC, kinds=frozenset(kinds), count=count)
 
 
 def lose_on_fsync(at: int, *, count: int = 1) -> Action:

@@ -2,7 +2,8 @@
 
 Method. The interposer makes the call return the error. A failed sync also loses the data it should have
 made durable, as on Linux: the pages are dropped, and the next sync succeeds. A full disk fails operations
-that need space; unlink, truncate and rename still work.
+that need space; unlink, truncate and rename still work. It may become full in the middle of a write: half
+of the bytes are there, the call reports so, and the next one fails.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from chaoskit.disk.ops import SYNC_KINDS
 from chaoskit.faults.kind import Arming, FaultKind
 from chaoskit.model import Fault, Firing, PersistPoint
 
-DiskErrorKind = Literal["EIO", "ENOSPC", "short", "lost"]
+FULL = NEEDS_SPACE | SYNC_KINDS  # what fails on a full disk
+DiskErrorKind = Literal["EIO", "ENOSPC", "fills", "short", "lost"]
 
 
 class DiskError(Fault, msgspec.Struct, frozen=True, tag="disk"):
-    """`short`: only half of the bytes are written. `lost`: a sync fails and its data is lost. `lasting`:
-    every later operation of this kind fails, too."""
+    """`fills`: half of the bytes are written, then the disk is full. `short`: only half of the bytes are
+    written. `lost`: a sync fails and its data is lost. `lasting`: every later operation of this kind fails,
+    too."""
 
     point: PersistPoint
     error: DiskErrorKind
@@ -34,21 +37,23 @@ class DiskError(Fault, msgspec.Struct, frozen=True, tag="disk"):
 
     @property
     def name(self) -> str:
-        what = {"short": "short write", "lost": "failed sync"}.get(self.error, self.error)
+        what = {"short": "short write", "lost": "failed sync", "fills": "ENOSPC halfway"}.get(
+            self.error, self.error
+        )
         return f"{what} from here on" if self.lasting else what
 
     @property
     def tier(self) -> str:
-        return "disk-full" if self.error == "ENOSPC" else "disk-error"
+        return "disk-full" if self.error in ("ENOSPC", "fills") else "disk-error"
 
 
 def at(firing: Firing) -> list[Fault]:
     """Each error that is possible at this operation, once and lasting."""
     kind = firing.point.name.partition(" ")[0]
-    full: tuple[DiskErrorKind, ...] = ("ENOSPC",) if kind in NEEDS_SPACE | SYNC_KINDS else ()
+    full: tuple[DiskErrorKind, ...] = ("ENOSPC",) if kind in FULL else ()
     errors: dict[str, tuple[DiskErrorKind, ...]] = {
         "before": ("lost" if kind in ("fsync", "fdatasync") else "EIO", *full),
-        "half": ("short",),
+        "half": ("short", "fills"),
         "after": (),
     }
     return [
@@ -62,10 +67,12 @@ def arm(fault: DiskError) -> Arming:
     count = interposer.FOREVER if fault.lasting else 1
     if fault.error == "short":
         return Arming(disk=interposer.short_write(op, count=count))
+    if fault.error == "fills":
+        return Arming(disk=interposer.fill(op, kinds=FULL, count=count))
     if fault.error == "lost":
         return Arming(disk=interposer.lose_on_fsync(op, count=count))
     if fault.error == "ENOSPC" and fault.lasting:
-        return Arming(disk=interposer.fail(op, errno.ENOSPC, kinds=NEEDS_SPACE | SYNC_KINDS, count=count))
+        return Arming(disk=interposer.fail(op, errno.ENOSPC, kinds=FULL, count=count))
     return Arming(disk=interposer.fail(op, getattr(errno, fault.error), count=count))
 
 

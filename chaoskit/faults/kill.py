@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice, zip_longest
 
 import msgspec
 
@@ -64,14 +64,16 @@ def states(recording: Recording, source: StateSource) -> Iterator[CrashState]:
 
 
 def distinctive_first(recording: Recording, states: Iterable[CrashState]) -> Iterator[CrashState]:
-    """One state of each kind, then a second one of each, and so on.
+    """One state of each kind, then a second one of each, and so on; alternating with one of each save.
 
     A kind is: the next operation, its file, its place within the save, and whether it is cut short. So the
     first save, the creation of each file and a compaction every 64th save come before the thirtieth save
-    that does the same as the others.
+    that does the same as the others. But every step of a long schema's creation is of its own kind: the
+    other half of the states keeps it from using up all the time.
     """
     acks = sorted({event.at for event in recording.events if isinstance(event, Ack)})
     rounds: dict[int, list[CrashState]] = {}
+    saves: dict[int, list[CrashState]] = {}
     met: Counter[tuple[str, str, int, bool]] = Counter()
     for state in states:
         assert isinstance(state.fault, Kill)
@@ -80,8 +82,27 @@ def distinctive_first(recording: Recording, states: Iterable[CrashState]) -> Ite
         kind = (_NUMBERS.sub("#", state.fault.point.name), state.fault.when, within, state.delivered)
         met[kind] += 1
         rounds.setdefault(met[kind], []).append(state)
-    for number in sorted(rounds):
-        yield from rounds[number]
+        saves.setdefault(before, []).append(state)
+    by_kind = chain.from_iterable(rounds[number] for number in sorted(rounds))
+    return _each_once(_alternating(by_kind, _in_turn(saves.values())))
+
+
+def _in_turn(groups: Iterable[Sequence[CrashState]]) -> Iterator[CrashState]:
+    """One state of each group, then another of each: each group begins at another place."""
+    turned = [[*group[n % len(group) :], *group[: n % len(group)]] for n, group in enumerate(groups)]
+    return (state for turn in zip_longest(*turned) for state in turn if state is not None)
+
+
+def _alternating(*streams: Iterator[CrashState]) -> Iterator[CrashState]:
+    return (state for turn in zip_longest(*streams) for state in turn if state is not None)
+
+
+def _each_once(states: Iterable[CrashState]) -> Iterator[CrashState]:
+    seen: set[int] = set()
+    for state in states:
+        if id(state) not in seen:
+            seen.add(id(state))
+            yield state
 
 
 def _states(recording: Recording) -> Iterator[CrashState]:

@@ -15,7 +15,7 @@ RESERVED = 0.15  # of the time, for confirming; an unconfirmed finding cannot be
 
 
 class Budget:
-    def __init__(self, seconds: float | None, shares: int) -> None:
+    def __init__(self, seconds: float | None, shares: float) -> None:
         self.limit = seconds
         self._started = time.monotonic()
         self.end = None if seconds is None else self._started + seconds
@@ -26,10 +26,10 @@ class Budget:
         """Elapsed so far."""
         return time.monotonic() - self._started
 
-    def share(self) -> Share:
-        """The next plan's share: the remaining time divided by the number of remaining plans."""
-        left = max(1, self._shares)
-        self._shares -= 1
+    def share(self, size: float = 1) -> Share:
+        """`size` shares of the remaining time, which is divided among the remaining ones."""
+        left = max(1, self._shares / size)
+        self._shares -= size
         if self.end is None or self.limit is None:
             return Share(None)
         now = time.monotonic()

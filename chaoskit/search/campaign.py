@@ -46,6 +46,7 @@ from chaoskit.search.work import Job, JudgeRecovery, WorkItem
 from chaoskit.settings import Settings
 
 T = TypeVar("T")
+EXHAUSTIVE_SHARES = 8  # a certificate has about as many other plans: half of the time
 
 
 # --- preparation ---------------------------------------------------------------------------------
@@ -166,7 +167,7 @@ class Search:
             self._expect(_size_of(plan, ready))
         with closing(executor_for(job, ready.rig, ready.workspace)) as executor:
             for number, plan in enumerate(plans, 1):
-                share = self._budget.share()
+                share = self._budget.share(share_of(plan))
                 if not self._complete(plan, ready, executor, adding, number, share):
                     adding.leave_out(tiers_of(plan), cut_short=share.ran_out)
                 # A sample ends with its budget; a sweep that ends early has proved less than it says.
@@ -256,6 +257,11 @@ class Search:
         self._planned = (self._planned or 0) + (more or 0) if known else None
 
 
+def share_of(plan: Plan) -> int:
+    """Of a time limit. An exhaustive plan that is cut short proves little; later plans get what it leaves."""
+    return EXHAUSTIVE_SHARES if plan.exhaustive and plan.most is None else 1
+
+
 def _size_of(plan: Plan, ready: Ready) -> int | None:
     """How many runs the first round of a plan has at most, if that is known."""
     items = plan.items(
@@ -286,7 +292,8 @@ def _noted(tasks: Iterator[tuple[int, T]], under_way: deque[tuple[int, T]]) -> I
 def run_campaign(resolved: Resolved, progress: Progress = silent) -> Result:
     """Raises CannotTest if the target fails without faults."""
     settings = resolved.settings
-    budget = Budget(settings.seconds, sum(len(plans_of(_with_one(settings, f))) for f in settings.faults))
+    plans = [plan for fault in settings.faults for plan in plans_of(_with_one(settings, fault))]
+    budget = Budget(settings.seconds, sum(map(share_of, plans)))
     search = Search(budget, progress, until_violation=settings.until_violation)
     for fault in settings.faults:
         if not search.over:

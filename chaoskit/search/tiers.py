@@ -21,6 +21,7 @@ from chaoskit.search.plan import Plan, RebuiltStates, Recoveries, SpreadFaults, 
 
 GROUP = "chaoskit.tiers"
 DISK_RUNS = 60  # real runs
+FULL_RUNS = 90  # operations fail at their beginning or halfway
 RECOVERY_RUNS = 60
 RACES = 3
 LONG_STATES = 60  # of the long workload, per plan
@@ -164,8 +165,8 @@ TIERS = (
     ),
     Tier(
         name="disk-full",
-        summary="ENOSPC at operations spread over the run, either once or from then on; real runs",
-        plan=lambda _scope: SpreadFaults(fault="disk", tier="disk-full", runs=DISK_RUNS),
+        summary="ENOSPC at or halfway through operations spread over the run, once or lasting; real runs",
+        plan=lambda _scope: SpreadFaults(fault="disk", tier="disk-full", runs=FULL_RUNS),
     ),
     Tier(
         name="disk-error",

@@ -98,6 +98,26 @@ def test_a_short_write_returns_the_bytes_written(watched: Watched) -> None:
     assert watched.control.fired == "not applicable"
 
 
+@pytest.mark.parametrize(("count", "printed"), [(1, "5 - 2\n"), (interposer.FOREVER, "5 - -\n")])
+def test_a_disk_that_fills_takes_half_of_a_write_and_refuses_the_next(
+    count: int, printed: str, watched: Watched
+) -> None:
+    code = """
+        import errno, os
+        def write(data):
+            try: return os.write(fd, data)
+            except OSError as error: return "-" if error.errno == errno.ENOSPC else error
+        fd = os.open("f", os.O_CREAT | os.O_WRONLY)
+        print(write(b"0123456789"), write(b"56789"), write(b"ab"))
+        os.ftruncate(fd, 1)
+    """
+    full = interposer.NEEDS_SPACE
+    assert watched.run(code, action=interposer.fill(1, kinds=full, count=count)).stdout == printed
+    assert watched.control.fired == "yes"
+    assert tree(watched.directory) == {"f": b"0"}
+    assert_replay_is_the_directory(watched)
+
+
 def test_a_failed_fsync_loses_what_was_not_synced(watched: Watched) -> None:
     (watched.directory / "f").write_bytes(b"old old old old")
     done = watched.run(

@@ -32,6 +32,7 @@ def certificate(kind, name, *tiers):
         ("Seesaw", "recovery", "durable/lost"),  # a look after the second crash, before the next save
         ("Folio", "process", "immutable/replaced"),  # another save instead of the interrupted one
         ("Mailroom", "process", "durable/lost"),
+        ("Postbox", "disk-full", "durable/lost"),  # a disk that becomes full halfway through a write
     ],
 )
 def test_what_held_when_it_was_first_tried_is_caught(name, tier, found):

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from chaoskit.model import Ack, History, Invoke, Probe, Struck
+from chaoskit.model import Ack, Crashed, History, Invoke, Probe, Struck
 
 Found = list[int]  # [n] for a state, [n, part, of] for an item
 
@@ -93,6 +93,7 @@ class Look:
         self.name = name
         self.found = found
         self.session = session
+        self.lost_power = False  # whether an earlier life ended with a power loss
         self.struck = struck  # its life had a failing disk, so not being able to read proves nothing
 
     def sequences(self) -> dict[str, list[Found | str]]:
@@ -125,6 +126,7 @@ def _looks(history: History) -> list[Look]:
     kinds = {event.args["do"] for event in history.of(Invoke, "change")} - {"delete"} or {"save"}
     sessions: dict[str, dict[str, Session]] = defaultdict(lambda: {kind: Session() for kind in kinds})
     struck = {event.life for event in history.of(Struck)}
+    cut_off = min((e.life for e in history.of(Crashed) if e.fault.tier.startswith("power")), default=None)
     for event in history.events:
         if isinstance(event, Invoke) and event.name == "change":
             for session in _concerned(sessions, event.args):
@@ -137,7 +139,9 @@ def _looks(history: History) -> list[Look]:
                 for kind, session in sessions[name].items():
                     # The session's state at this point: a look cannot show later requests.
                     shown = _shown(seen, kind) if len(kinds) > 1 else seen
-                    found.append(Look(event, name, shown, session.as_it_is(), struck=event.life in struck))
+                    look = Look(event, name, shown, session.as_it_is(), struck=event.life in struck)
+                    look.lost_power = cut_off is not None and event.life > cut_off
+                    found.append(look)
     return found
 
 

@@ -47,6 +47,7 @@ def durable(look: Look) -> Iterator[Violation]:
             yield Violation("unreadable", f"{kept}, but cannot be read: {look.found['trouble']}")
         return
     yield from _latest(look)
+    yield from _lost_before_deletion(look)
     for sequence in look.sequences().values():
         there = numbers(sequence)
         missing = [n for n in session.required if n not in there]
@@ -88,23 +89,33 @@ def atomic(look: Look) -> Iterator[Violation]:
 
 def _half_deleted(look: Look) -> Iterator[Violation]:
     """A deletion that was interrupted has happened or not: part of what it was to remove is neither."""
+    for text, tail_is_missing in _left_behind(look):
+        if not (look.lost_power and tail_is_missing):
+            yield Violation("half-deleted", f"a deletion was interrupted, and {text}")
+
+
+def _lost_before_deletion(look: Look) -> Iterator[Violation]:
+    """After a power loss, the latest saves may be missing because they were lost, not because they were the
+    first to be deleted. They were acknowledged, and no deletion was."""
+    for text, tail_is_missing in _left_behind(look):
+        if look.lost_power and tail_is_missing:
+            yield Violation("lost", f"no deletion was completed, and {text}")
+
+
+def _left_behind(look: Look) -> Iterator[tuple[str, bool]]:
+    """What an open deletion left, if that is neither everything nor nothing; and whether only the latest of
+    the acknowledged saves are missing."""
     session = look.session
     if not session.may_be_gone or look.is_empty or "trouble" in look.found:
         return
     before = [n for n in session.acknowledged if n in session.may_be_gone]
     shown = look.latest
     if before and isinstance(shown, list) and session.is_older(shown[0], before[-1]):
-        yield Violation(
-            "half-deleted",
-            f"a deletion was interrupted, and save {shown[0]} is left as the latest of {_short(before)}",
-        )
+        yield f"save {shown[0]} is left as the latest of {_short(before)}", True
     for sequence in look.sequences().values():
         there = [n for n in before if n in numbers(sequence)]
         if there and there != before:
-            yield Violation(
-                "half-deleted",
-                f"a deletion was interrupted, and {_short(there)} of saves {_short(before)} are left",
-            )
+            yield f"{_short(there)} of saves {_short(before)} are left", there == before[: len(there)]
 
 
 def _whole_groups(items: Iterable[list[int] | str]) -> Iterator[Violation]:

@@ -30,6 +30,12 @@ def keep(state: dict[str, Any]) -> dict[str, Any]:
     return record(state)
 
 
+def _with_prefix(prefix: str, status: str) -> list[Any]:
+    """On SQLite, DBOS compares prefixes without regard to case."""
+    found = DBOS.list_workflows(workflow_id_prefix=prefix, status=status)
+    return [each for each in found if each.workflow_id.startswith(prefix)]
+
+
 class Sqlite:
     """DBOS on SQLite, a workflow per save"""
 
@@ -65,8 +71,8 @@ class Sqlite:
         DBOS.destroy()
 
     def save(self, session: str, state: dict[str, Any]) -> None:
-        name = f"{session}-{state['n']:08d}"
-        failed = DBOS.list_workflows(workflow_id_prefix=name, status="ERROR")
+        name = f"{session}/{state['n']:08d}"
+        failed = _with_prefix(f"{name}.", "ERROR")
         # A workflow that ended in an error is final: a retry needs another id.
         with SetWorkflowID(f"{name}.{len(failed)}"):
             keep(state)
@@ -75,7 +81,7 @@ class Sqlite:
         return (self.history(session) or [None])[-1]
 
     def history(self, session: str) -> list[Any]:
-        found = DBOS.list_workflows(workflow_id_prefix=f"{session}-", status="SUCCESS")
+        found = _with_prefix(f"{session}/", "SUCCESS")
         return [each.output for each in sorted(found, key=lambda each: each.workflow_id)]
 
     def settings(self) -> dict[str, Any]:
