@@ -1,12 +1,12 @@
-"""The ext4 profile: ext4 with its default mount options (data=ordered, delalloc, auto_da_alloc).
+"""The ext4 profile: ext4 with its default mount options, as measured on a real one (`tests/realdisk`).
 
 `power` has the rules E1 to E9. A state is a choice of a cut `m` in the sequence of metadata operations
-(E1), for each file with pending data a time `w` up to which its newly allocated pages are on disk (E3),
-and a time for each page that is overwritten in place (E4). Every choice corresponds to one execution of
-the real file system; if the kernel may or may not lose something, the model does not lose it.
+(E1), for each file with pending data two times, up to which its new pages have blocks and up to which these
+have data (E3), and a time for each page that is overwritten in place (E4). Every choice corresponds to one
+execution of the real file system.
 
 The model keeps two images per position since the last commit: everything (`kills`), and all metadata
-with only the data that E5 to E7 force (`bares`). A state is one of them with a few files changed.
+without data (`bares`). A state is one of them with a few files changed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from __future__ import annotations
 from chaoskit.disk.apply import apply, initial_image
 from chaoskit.disk.filedata import PAGE, FileData, leaf, pages_of
 from chaoskit.disk.image import FileNode, Image
-from chaoskit.disk.inplace import DataChoice, OrderedFile
+from chaoskit.disk.inplace import NOTHING, DataChoice, OrderedFile, grown_at_once, written
 from chaoskit.disk.ops import DATA_KINDS, NAME_KINDS, SYNC_KINDS, Op, Trace
 from chaoskit.disk.pending import over_page
-from chaoskit.disk.recipe import Recipe, Tail, latest_of
+from chaoskit.disk.recipe import Recipe, Tail, Way, latest_of
 
 SECTOR = 512
+BIRTHS = ("create", "mkdir", "symlink")
 
 
 class Choice:
@@ -42,7 +43,9 @@ class Ext4Model:
         self.files: dict[int, OrderedFile] = {}
         self._metadata: dict[int, None] = {}  # pending naming and reshaping operations, ascending
         self._file_of: dict[int, int] = {}
-        self._rewritten: set[int] = set()  # files that were truncated to zero (E7)
+        self._rewritten: set[int] = set()  # files that were truncated to zero, and not closed since (E7)
+        self._changed: set[int] = set()  # objects whose inode changed since the last commit (E2)
+        self._reshaped: set[int] = set()  # ... in a way that fdatasync waits for
         self._last = -1  # the latest write
 
     @property
@@ -72,14 +75,18 @@ class Ext4Model:
             self._flush(op.file, position, position)  # E6
         self.bares[-1] = apply(self.bares[-1], op)
         self._note_metadata(position)
+        self._changed |= {op.file, op.parent, op.parent2, op.replaced}
+        self._reshaped |= {op.parent, op.parent2} | ({op.file} if op.kind in BIRTHS else set())
 
     def _reshape(self, position: int, op: Op) -> None:
-        """Truncate, allocate, punch: metadata; earlier writes are committed with them (E5)."""
+        """Truncate, allocate, punch: metadata, without the data of earlier writes (E5)."""
         self._flush_rewritten(position)
         self._file(op.file).add(position, op, self.kill.data(op.file))
         self._file_of[position] = op.file
-        self._flush(op.file, position, position + 1)
+        self.bares[-1] = apply(self.bares[-1], op)
         self._note_metadata(position)
+        self._changed.add(op.file)
+        self._reshaped.add(op.file)
         if op.kind == "truncate" and op.length == 0:
             self._rewritten.add(op.file)
 
@@ -91,15 +98,11 @@ class Ext4Model:
         self._file_of[position] = op.file
         self._last = position
         bare = self.bares[-1].data(op.file)
-        effect = file.size_effect(bare, size_before, op)
-        if effect == "allocates":
-            return  # delayed allocation: neither data nor size is on disk (E3)
-        self._flush_rewritten(position)
-        if effect == "forces":
-            self._flush(op.file, position, position + 1)
-        else:
-            grown = self.bares[-1].data(op.file).at_least(op.offset + len(op.data))
-            self.bares[-1] = self.bares[-1].with_data(op.file, grown)
+        grown = bare.at_least(grown_at_once(bare, size_before, op))
+        self.bares[-1] = self.bares[-1].with_data(op.file, grown)
+        self._changed.add(op.file)
+        if not file.in_place(op) or op.offset + len(op.data) > size_before:
+            self._reshaped.add(op.file)
 
     def _file(self, number: int) -> OrderedFile:
         if number not in self.files:
@@ -110,37 +113,68 @@ class Ext4Model:
         self._metadata[position] = None
 
     def _flush_rewritten(self, position: int, but: int = -1) -> None:
-        """E7: the file may have been closed since, and close allocates what was written."""
+        """E7: the file may have been closed since, and the first close allocates what was written."""
         for number in self._rewritten & self.files.keys():
             if number != but:
                 self._flush(number, position, position)
+                self._rewritten.discard(number)
 
     def _flush(self, number: int, cause: int, until: int) -> None:
-        """From `cause` on, the file's operations before `until` are committed with the metadata."""
+        """From `cause` on, what was written to the file before `until` has blocks; not yet its data."""
         file = self.files[number]
         file.forced.append((cause, until))
-        self.bares[-1] = self.bares[-1].with_data(number, file.version_before(until))
+        bare = self.bares[-1].data(number).at_least(file.version_before(until).size)
+        self.bares[-1] = self.bares[-1].with_data(number, bare)
 
     def _settle(self, op: Op) -> None:
-        """E2: all metadata so far and the data of the synced file are durable."""
+        """E2: the data of the synced file is durable, and all metadata so far if its inode has changed."""
         self._flush_rewritten(self.at)
+        file = self.files.get(op.file)
+        if not self._commits(op, file):
+            self._settle_pages(op, file)
+            return
         bare = self.bares[-1]
         if op.kind == "sync":
             bare = self.kill
         elif op.file in self.files:
             bare = bare.with_data(op.file, self.files.pop(op.file).current)
         self.commit, self.kills, self.bares = self.at, [self.kill], [bare]
-        self._metadata = {}
-        self.files = self._unforced(bare)
+        self._metadata, self._changed, self._reshaped = {}, set(), set()
+        self.files = self._unwritten(bare)
+        self._index_files()
+
+    def _commits(self, op: Op, file: OrderedFile | None) -> bool:
+        if op.kind == "sync" or (file and not all(map(file.in_place, file.ops))):
+            return True
+        if op.kind == "fsync":
+            return op.file in self._changed
+        return op.file in self._reshaped or (op.kind == "fdatasync" and not self._metadata)
+
+    def _settle_pages(self, op: Op, file: OrderedFile | None) -> None:
+        """Nothing to commit: pages of the file are durable, whatever is lost of the metadata. A durable write
+        (O_DSYNC) settles its own pages, a sync all of them."""
+        if file is None:
+            return
+        pages = written(op) if op.kind == "write" else file.page_history
+        rest = file.with_durable(pages)
+        del self.files[op.file]
+        if rest.positions:
+            self.files[op.file] = rest
+        data = rest.base
+        self.kills = [*(image.with_data(op.file, data) for image in self.kills[:-1]), self.kill]
+        self.bares = [image.with_data(op.file, data) for image in self.bares]
+        self._index_files()
+
+    def _index_files(self) -> None:
         owners = ((at, number) for number, file in self.files.items() for at in file.positions)
         self._file_of = dict(sorted(owners))
 
-    def _unforced(self, bare: Image) -> dict[int, OrderedFile]:
+    def _unwritten(self, bare: Image) -> dict[int, OrderedFile]:
         """The files that still have pending data after a commit, based on their new durable content."""
         rest: dict[int, OrderedFile] = {}
         for number, file in self.files.items():
             if bare.data(number).digest != self.kill.data(number).digest:
-                rest[number] = file.committed(bare.data(number), self.at)
+                rest[number] = file.committed(bare.data(number))
         return rest
 
     def pending(self) -> list[int]:
@@ -153,18 +187,29 @@ class Ext4Model:
         file = self.files.get(self._file_of.get(self._last, -1))
         return self._last if file and file.positions[-1] == self._last else None
 
+    def unwritten(self, count: int) -> list[int]:
+        """The latest writes whose blocks may be allocated without their data, one per file."""
+        found = [at for at in self.latest(count) if at in self._file_of]
+        newest = {self._file_of[at]: at for at in reversed(found)}
+        return [at for at in newest.values() if not self._is_in_place(at)]
+
+    def _is_in_place(self, position: int) -> bool:
+        file = self.files[self._file_of[position]]
+        op = file.operation(position)
+        return op.kind != "write" or file.in_place(op)
+
     def tears(self, position: int) -> list[tuple[int, Tail]]:
-        """E8: between sectors where the write overwrites, between pages where it grows the file."""
+        """E8: between sectors of what is overwritten in place, or a later page without the first;
+        E5: before the first page that has no block."""
         file = self.files[self._file_of[position]]
         op = file.operation(position)
         end = op.offset + len(op.data)
-        if file.floor(self.at) > position:
-            return []
-        if file.in_place(op):
-            return [(cut, "old") for cut in boundaries(op.offset, end, SECTOR)]
-        size = file.version_before(position).size
-        whole = boundaries(op.offset, end, PAGE)
-        return [(cut, "absent") for cut in whole if op.offset + cut >= size and op.offset >= size]
+        if not file.in_place(op):
+            return [(cut, "absent") for cut in file.first_edge(op)]
+        return [
+            *((cut, "old") for cut in boundaries(op.offset, end, SECTOR)),
+            *((cut, "head") for cut in boundaries(op.offset, end, PAGE)),
+        ]
 
     def build(self, recipe: Recipe) -> Image:
         if recipe.way == "torn":
@@ -181,26 +226,25 @@ class Ext4Model:
             return self._without(set(recipe.positions))
         if recipe.way == "keeping":
             return self._keeping(recipe.positions)
-        if recipe.way in ("names", "sizes"):
-            return Choice(self.at, {}, full=False)
-        if recipe.way == "data":
-            in_place = {number: file.overwrites_only() for number, file in self.files.items()}
-            return Choice(self.commit, in_place, full=False)
-        return Choice(self.at if recipe.way == "kill" else self.commit, {}, recipe.way == "kill")
+        if recipe.way == "zeros":
+            (position,) = recipe.positions
+            number = self._file_of[position]
+            return Choice(self.at, {number: self.files[number].without_data(position)}, full=True)
+        cut = self.commit if recipe.way in ("data", "nothing") else self.at
+        return Choice(cut, self._files_for(recipe.way), full=recipe.way == "kill")
+
+    def _files_for(self, way: Way) -> dict[int, DataChoice]:
+        if way == "sizes":
+            return {number: file.without_data(NOTHING) for number, file in self.files.items()}
+        if way == "data":
+            return {number: file.overwrites_only() for number, file in self.files.items()}
+        return {}
 
     def _without(self, lost: set[int]) -> Choice:
-        """Lowers the cut until the rules allow the choice; the cut never rises."""
+        """A lost name loses all later metadata (E1), and the sizes that depend on it."""
         cut = min((at for at in lost if at in self._metadata), default=self.at)
-        while True:
-            files: dict[int, DataChoice] = {}
-            lower = cut
-            for number in self._concerned(lost, cut):
-                file = self.files[number]
-                files[number], limit = file.dropping(lost, cut, self.commit)
-                lower = min(lower, limit)
-            if lower == cut:
-                return Choice(cut, files, full=True)
-            cut = max(lower, self.commit)
+        files = {number: self.files[number].dropping(lost, cut) for number in self._concerned(lost, cut)}
+        return Choice(cut, files, full=True)
 
     def _concerned(self, lost: set[int], cut: int) -> set[int]:
         """Files that lose something, or that were written after the cut."""
@@ -213,7 +257,7 @@ class Ext4Model:
         cut = max([self.commit, *(self._needs(at) for at in kept)])
         files: dict[int, DataChoice] = {}
         for number in {self._file_of[at] for at in kept if at in self._file_of}:
-            files[number] = self.files[number].only(kept, cut)
+            files[number] = self.files[number].only(kept)
         return Choice(cut, files, full=False)
 
     def _needs(self, position: int) -> int:
@@ -231,7 +275,10 @@ class Ext4Model:
         op = file.operation(position)
         end = op.offset + recipe.cut
         if recipe.tail == "absent":
-            return self.kill.with_data(op.file, file.current.truncate(end))
+            choice = DataChoice(position, {}, others=position + 1)
+            return self.kill.with_data(op.file, file.content(choice, self.at))
+        if recipe.tail == "head":
+            return self.kill.with_data(op.file, _without_pages_before(file, position, op, end))
         return self.kill.with_data(op.file, _overwritten_until(file, position, op, end))
 
     def lost(self, recipe: Recipe) -> list[int]:
@@ -252,6 +299,15 @@ def boundaries(start: int, end: int, unit: int) -> list[int]:
         first, last = (start // step + 1) * step, (end - 1) // step * step
         found += [at - start for at in (first, last) if start < at < end]
     return sorted(set(found))
+
+
+def _without_pages_before(file: OrderedFile, position: int, op: Op, end: int) -> FileData:
+    """The write's pages before `end` are old, the others new."""
+    data = file.current
+    for page in pages_of(op.offset, len(op.data)):
+        if (page + 1) * PAGE <= end:
+            data = data.put_leaf(page, file.page_before(page, position))
+    return data
 
 
 def _overwritten_until(file: OrderedFile, position: int, op: Op, end: int) -> FileData:

@@ -94,6 +94,10 @@ class PosixModel:
         file = self.files.get(self._file_of.get(self._last, -1))
         return self._last if file and file.positions[-1] == self._last else None
 
+    def unwritten(self, count: int) -> list[int]:
+        del count
+        return []  # R7: `sizes`
+
     def tears(self, position: int) -> list[tuple[int, Tail]]:
         """R9: at a byte, a sector, a page, and just before the end."""
         file = self.files[self._file_of[position]]

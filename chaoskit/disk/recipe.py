@@ -14,8 +14,8 @@ import msgspec
 from chaoskit.disk.image import Image
 from chaoskit.disk.ops import Op, Profile
 
-Way = Literal["kill", "nothing", "without", "keeping", "names", "sizes", "data", "torn"]
-Tail = Literal["absent", "zeros", "old"]
+Way = Literal["kill", "nothing", "without", "keeping", "names", "sizes", "zeros", "data", "torn"]
+Tail = Literal["absent", "zeros", "old", "head"]
 
 
 class Recipe(msgspec.Struct, frozen=True):
@@ -38,12 +38,14 @@ WORDS: dict[Way, str] = {
     "keeping": "only operation {which} kept of what was unsynced, with what it depends on",
     "names": "names kept, unsynced data lost",
     "sizes": "names and sizes kept, unsynced data lost",
+    "zeros": "the size of write {which} kept, its data zeros",
     "data": "data kept, unsynced names lost",
 }
 TAILS: dict[Tail, str] = {
     "absent": "the rest missing",
     "zeros": "the rest zeros",
     "old": "old bytes in place of the rest",
+    "head": "old bytes in place of the beginning",
 }
 
 
@@ -79,6 +81,11 @@ class Model(Protocol):
 
     def last_write(self) -> int | None:
         """The latest pending write, if no later operation changed its file."""
+        ...
+
+    def unwritten(self, count: int) -> list[int]:
+        """Of the latest `count`, writes whose size may survive with zeros for data, if `sizes` and `torn` do
+        not produce that."""
         ...
 
     def tears(self, position: int) -> list[tuple[int, Tail]]:

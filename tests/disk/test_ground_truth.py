@@ -9,7 +9,6 @@ a *writeback* pushes a file's dirty pages out without a commit.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import subprocess
@@ -24,22 +23,12 @@ from tests.disk.listings import listing, read_listing
 from tests.disk.membership import could_survive
 from tests.disk.positions import states
 from tests.disk.programs import FILES, INITIAL, STEPS, do, initial_sizes
-from tests.disk.traces import Disk
+from tests.realdisk.performing import RealDisk
 
 pytestmark = pytest.mark.usefixtures("sync_turn")
-LIBC = ctypes.CDLL(None, use_errno=True)
 EXAMPLES = int(os.environ.get("GROUND_TRUTH_EXAMPLES", "12"))
-PUNCH_HOLE, KEEP_SIZE = 2, 1
-WRITE_AND_WAIT = 1 | 2 | 4  # SYNC_FILE_RANGE_WAIT_BEFORE | WRITE | WAIT_AFTER
 HIDDEN = st.one_of(st.tuples(st.just("commit")), st.tuples(st.just("writeback"), st.sampled_from(FILES)))
 REAL_PROGRAMS = st.lists(st.one_of(STEPS, STEPS, HIDDEN), min_size=3, max_size=12)
-
-
-def call(name: str, *arguments: int) -> None:
-    wide = [ctypes.c_int(arguments[0]), *(ctypes.c_longlong(a) for a in arguments[1:])]
-    if getattr(LIBC, name)(*wide) != 0:
-        error = ctypes.get_errno()
-        raise OSError(error, f"{name}: {os.strerror(error)}")
 
 
 @contextmanager
@@ -75,100 +64,6 @@ def blank(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return image
 
 
-class RealDisk(Disk):
-    """Performs what it records. A file stays open from its first write, or each write opens it again."""
-
-    def __init__(self, root: Path, keep_open: bool) -> None:
-        super().__init__(**INITIAL)
-        self.mount = root
-        self.root = root / "watched"
-        self.keep_open = keep_open
-        self.handles: dict[int, int] = {}
-
-    def _op(self, kind, path, **fields):
-        getattr(self, f"_really_{kind}", self._really_shape)(kind, path, fields)
-        return super()._op(kind, path, **fields)
-
-    def _handle(self, path: str, flags: int = 0) -> int:
-        number = self.numbers[path]
-        if number not in self.handles or flags:
-            return os.open(self.root / path, os.O_RDWR | flags)
-        return self.handles[number]
-
-    def _release(self, path: str, handle: int, flags: int = 0) -> None:
-        if self.keep_open and not flags:
-            self.handles[self.numbers[path]] = handle
-        else:
-            os.close(handle)
-
-    def close(self) -> None:
-        for handle in set(self.handles.values()):
-            os.close(handle)
-
-    def _really_shape(self, kind, path, fields):
-        flags = os.O_DSYNC if fields.get("durable") else 0
-        handle = self._handle(path, flags)
-        if kind == "write":
-            os.pwrite(handle, fields["data"], fields["offset"])
-        elif kind == "truncate":
-            os.ftruncate(handle, fields["length"])
-        elif kind == "allocate":
-            os.posix_fallocate(handle, fields["offset"], fields["length"])
-        else:
-            mode = PUNCH_HOLE | KEEP_SIZE
-            LIBC.fallocate.argtypes = [ctypes.c_int] * 2 + [ctypes.c_longlong] * 2
-            assert LIBC.fallocate(handle, mode, fields["offset"], fields["length"]) == 0
-        self._release(path, handle, flags)
-
-    def _really_create(self, kind, path, fields):
-        self._release(path, os.open(self.root / path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
-
-    def _really_mkdir(self, kind, path, fields):
-        (self.root / path).mkdir()
-
-    def _really_rmdir(self, kind, path, fields):
-        (self.root / path).rmdir()
-
-    def _really_symlink(self, kind, path, fields):
-        (self.root / path).symlink_to(fields["data"].decode())
-
-    def _really_unlink(self, kind, path, fields):
-        (self.root / path).unlink()
-
-    def _really_rename(self, kind, path, fields):
-        os.rename(self.root / path, self.root / self._there(fields))
-
-    def _really_link(self, kind, path, fields):
-        os.link(self.root / path, self.root / self._there(fields))
-
-    def _there(self, fields) -> str:
-        home = next(p for p, number in self.numbers.items() if number == fields["parent2"])
-        return f"{home}/{fields['name2']}".lstrip("/")
-
-    def _really_fsync(self, kind, path, fields):
-        handle = os.open(self.root / path, os.O_RDONLY)
-        getattr(os, kind)(handle)
-        os.close(handle)
-
-    _really_fdatasync = _really_fsync
-
-    def _really_sync(self, kind, path, fields):
-        handle = os.open(self.mount, os.O_RDONLY)
-        call("syncfs", handle)
-        os.close(handle)
-
-    def hidden(self, step) -> None:
-        if step[0] == "commit":
-            with open(self.mount / "stranger", "ab") as file:
-                file.write(b"x")
-                file.flush()
-                os.fsync(file.fileno())
-        elif step[1] in self.numbers:
-            handle = os.open(self.root / step[1], os.O_RDONLY)
-            call("sync_file_range", handle, 0, 0, WRITE_AND_WAIT)
-            os.close(handle)
-
-
 def stable_copy(source: Path, target: Path) -> None:
     """Copy until two copies agree: everything in flight has then reached the device."""
     shutil.copyfile(source, target)
@@ -189,7 +84,7 @@ def running(blank: Path, home: Path, keep_open: bool) -> Iterator[RealDisk]:
         try:
             yield disk
         finally:
-            disk.close()
+            disk.close_all()
 
 
 seen = {"states": 0, "generated": 0, "not a kill": 0}

@@ -1,0 +1,114 @@
+"""Compares generated programs on a real file system with the model, for a time; used by ci/real-disk."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, given, seed as with_seed, settings
+
+from tests.disk.programs import INITIAL, PROGRAMS, do, initial_sizes
+from tests.realdisk.compare import Comparison, Program, compare, perform, random_plan, telling_plans, words
+from tests.realdisk.device import FILE_SYSTEMS, Workshop, missing
+from tests.realdisk.sequences import INITIAL as FILES, SEQUENCES
+
+PLANS = 6  # per generated program
+
+
+def generated_programs(seed: int, count: int) -> list[list[tuple]]:  # type: ignore[type-arg]
+    drawn: list[list[tuple]] = []  # type: ignore[type-arg]
+
+    @with_seed(seed)
+    @settings(
+        max_examples=count,
+        database=None,
+        phases=[Phase.generate],
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(PROGRAMS)
+    def draw(steps: list[tuple]) -> None:  # type: ignore[type-arg]
+        drawn.append(steps)
+
+    draw()
+    return drawn
+
+
+def program_of(steps: list[tuple]) -> Program:  # type: ignore[type-arg]
+    def program(disk):
+        sizes = initial_sizes()
+        for count, step in enumerate(steps):
+            do(disk, sizes, step, bytes([ord("0") + count]))
+
+    return program
+
+
+def report(name: str, found: Comparison, *, verbose: bool) -> int:
+    """Prints what the model does not explain; returns how many states that is."""
+    unexplained = list(found.unexplained())
+    unreached = list(found.unreached())
+    if unexplained or verbose:
+        counts = f"{len(unexplained)} unexplained, {len(unreached)} not reached"
+        print(f"{name}: {len(found.trace.ops)} operations, {found.disks} disks, {counts}", flush=True)
+    for at, state, how in unexplained:
+        print(f"  after {at}: observed, impossible in the model: {words(state)}   [{how}]")
+    if verbose:
+        for at, state in unreached:
+            print(f"  after {at}: generated, not observed: {words(state)}")
+    return len(unexplained)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="ci/real-disk", description=__doc__)
+    parser.add_argument("--file-system", choices=sorted(FILE_SYSTEMS), default="ext4")
+    parser.add_argument("--programs", type=int, default=20, help="how many generated programs")
+    parser.add_argument("--seconds", type=float, default=600, help="time limit")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--sequence", action="append", choices=sorted(SEQUENCES), help="only these sequences")
+    parser.add_argument("--only-programs", action="store_true", help="no sequences")
+    parser.add_argument("-v", "--verbose", action="store_true")
+    options = parser.parse_args()
+    system = FILE_SYSTEMS[options.file_system]
+    reason = missing(system)
+    if reason:
+        print(f"not compared with a real {system.name}: {reason}")
+        return 3
+    end = time.monotonic() + options.seconds
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as home:
+        wrong = 0 if options.only_programs else _sequences(Path(home), options, end)
+        if not options.sequence:
+            wrong += _programs(Path(home), options, end)
+    print(f"{wrong} states of a real {system.name} are impossible in the model")
+    return 1 if wrong else 0
+
+
+def _sequences(home: Path, options: argparse.Namespace, end: float) -> int:
+    shop, wrong = Workshop(home, FILE_SYSTEMS[options.file_system], FILES), 0
+    for name in options.sequence or SEQUENCES:
+        if time.monotonic() < end:
+            count = len(perform(shop, SEQUENCES[name], FILES, {}, True)[0].ops)
+            found = compare(shop, "ext4", SEQUENCES[name], FILES, list(telling_plans(count)))
+            wrong += report(name, found, verbose=True if options.sequence else options.verbose)
+    return wrong
+
+
+def _programs(home: Path, options: argparse.Namespace, end: float) -> int:
+    shop, wrong, tried, disks = Workshop(home, FILE_SYSTEMS[options.file_system], INITIAL), 0, 0, 0
+    for number, steps in enumerate(generated_programs(options.seed, options.programs)):
+        if time.monotonic() > end:
+            break
+        program, rng = program_of(steps), random.Random(f"{options.seed}/{number}")
+        plans = [{}, *(random_plan(rng, len(steps)) for _ in range(PLANS - 1))]
+        found = compare(shop, "ext4", program, INITIAL, plans, keep_open=rng.random() < 0.5, seed=number)
+        wrong += report(f"program {number} {steps}", found, verbose=options.verbose)
+        tried, disks = tried + 1, disks + found.disks
+    print(f"{tried} generated programs, {disks} disks mounted, seed {options.seed}")
+    return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""The ways in which programs save files, and single rules of the models, as short programs."""
+
+from __future__ import annotations
+
+from tests.realdisk.performing import RealDisk
+
+PAGE = 4096
+INITIAL = {"a": b"A" * 150, "b": b"B" * 2 * PAGE}
+
+
+def create_and_write(disk: RealDisk) -> None:
+    disk.create("new")
+    disk.write("new", b"n" * 5000)
+
+
+def rename_over(disk: RealDisk) -> None:
+    disk.create("temp")
+    disk.write("temp", b"n" * 5000)
+    disk.close("temp")
+    disk.rename("temp", "a")
+
+
+def rename_over_and_sync_directory(disk: RealDisk) -> None:
+    rename_over(disk)
+    disk.fsync("")
+
+
+def sync_and_rename_over(disk: RealDisk) -> None:
+    disk.create("temp")
+    disk.write("temp", b"n" * 5000)
+    disk.fsync("temp")
+    disk.close("temp")
+    disk.rename("temp", "a")
+
+
+def append_within_block(disk: RealDisk) -> None:
+    disk.write("a", b"x" * 100, 150)
+    disk.create("z")
+
+
+def append_across_blocks(disk: RealDisk) -> None:
+    disk.write("a", b"x" * 5000, 150)
+    disk.create("z")
+
+
+def append_then_synced_index(disk: RealDisk) -> None:
+    disk.write("a", b"x" * 6000, 150)
+    disk.create("temp")
+    disk.write("temp", b"i" * 20)
+    disk.fsync("temp")
+    disk.close("temp")
+    disk.rename("temp", "index")
+    disk.fsync("")
+
+
+def truncate_and_rewrite(disk: RealDisk) -> None:
+    disk.truncate("a")
+    disk.write("a", b"n" * 100)
+    disk.close("a")
+    disk.create("z")
+
+
+def rewrite_then_append(disk: RealDisk) -> None:
+    disk.truncate("a")
+    disk.write("a", b"n" * PAGE)
+    disk.close("a")
+    disk.fsync("a")
+    disk.write("a", b"x" * 100, PAGE)
+    disk.close("a")
+    disk.create("z")
+    disk.fsync("z")
+
+
+def overwrite_and_truncate(disk: RealDisk) -> None:
+    disk.write("a", b"1" * 5000, 0)
+    disk.truncate("a", 5000)
+    disk.create("z")
+
+
+def write_and_allocate(disk: RealDisk) -> None:
+    disk.create("n")
+    disk.write("n", b"1" * 100)
+    disk.allocate("n", 0, 2 * PAGE)
+
+
+def two_pages_in_place(disk: RealDisk) -> None:
+    disk.write("b", b"1" * 2 * PAGE, 0)
+
+
+def sync_without_metadata(disk: RealDisk) -> None:
+    disk.write("a", b"w" * 50, 0)
+    disk.fdatasync("a")
+    disk.rename("b", "c")
+    disk.write("a", b"x" * 50, 0)
+    disk.fdatasync("a")
+
+
+def patch_after_sync(disk: RealDisk) -> None:
+    disk.create("temp")
+    disk.write("temp", b"n" * 5000)
+    disk.fsync("temp")
+    disk.write("temp", b"p" * 100, 0)
+    disk.close("temp")
+    disk.rename("temp", "a")
+
+
+def durable_write(disk: RealDisk) -> None:
+    disk.write("b", b"1" * PAGE, 0)
+    disk.write("b", b"2" * PAGE, PAGE, durable=True)
+
+
+def rollback_journal(disk: RealDisk) -> None:
+    disk.create("journal")
+    disk.write("journal", b"J" * PAGE)
+    disk.fdatasync("journal")
+    disk.write("b", b"1" * PAGE, 0)
+    disk.fdatasync("b")
+    disk.close("journal")
+    disk.unlink("journal")
+
+
+SEQUENCES = {
+    each.__name__: each for each in tuple(globals().values()) if getattr(each, "__module__", "") == __name__
+}
