@@ -22,7 +22,16 @@ def continued(first: Trace, second: Trace) -> Trace:
         ops=(*first.ops, *(_renumbered(op, base, numbers) for op in second.ops)),
         blind_spots=(*first.blind_spots, *second.blind_spots),
         base=base,
+        closes=(*first.closes, *_closed_by_death(first), *_moved(second, base, numbers)),
     )
+
+
+def _closed_by_death(first: Trace) -> list[tuple[int, int]]:
+    return [(len(first.ops), number) for number in sorted(_every_number(first))]
+
+
+def _moved(second: Trace, base: int, numbers: dict[int, int]) -> list[tuple[int, int]]:
+    return [(base + at, numbers[file]) for at, file in second.closes if file in numbers]
 
 
 def _matched(first: Trace, second: Trace) -> tuple[dict[int, int], list[Node]]:

@@ -138,6 +138,8 @@ def _acked_at(place: int, syncs: Sequence[MissingSync]) -> bool:
 
 def minimise(trace: Trace, candidate: Candidate, still_bad: StillBad) -> Candidate:
     """The same failure with as little lost as possible: greedily, in ever smaller chunks."""
+    if candidate.recipe.under_way:
+        return candidate
     model = model_at(trace, candidate.at, candidate.profile)
 
     def without(positions: Sequence[int]) -> Candidate:

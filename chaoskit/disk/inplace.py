@@ -1,4 +1,4 @@
-"""OrderedFile: the pending data of one file on ext4, and which of it can be on disk together.
+"""OrderedFile: the pending data of one file on ext4 or xfs, and which of it can be on disk together.
 
 A page is *settled* if its block was certainly allocated before: later writes go to the same block, at
 any time (E4). Any other page has no block until the file is written back (E3). A page that reads as
@@ -10,12 +10,28 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping
 
+import msgspec
+
 from chaoskit.disk.apply import apply_data
 from chaoskit.disk.filedata import PAGE, FileData, Leaf, pages_of
 from chaoskit.disk.ops import Op
 from chaoskit.disk.pending import FilePending
 
 NOTHING = -1  # a time before every operation
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """How a journaling file system orders names, sizes and data. The letters refer to `power`."""
+
+    sizes_first: bool  # a size may be committed before the data: zeros (E3)
+    grows_at_once: bool  # ... and the size moves at once over a page that has a block (E5)
+    allocates_early: bool  # ... and is, when the file is renamed over another or closed (E6, E7)
+    writes_back_first: bool  # a truncation or allocation writes back what lies beyond the size on disk (X5)
+    sync_flushes: bool  # sync flushes the disk's cache even if there is no metadata to write (X6)
+
+
+EXT4 = Rules(sizes_first=True, grows_at_once=True, allocates_early=True, writes_back_first=False, sync_flushes=True)
+XFS = Rules(sizes_first=False, grows_at_once=False, allocates_early=False, writes_back_first=True, sync_flushes=False)
 
 
 class DataChoice:
@@ -33,16 +49,19 @@ class DataChoice:
         self.allocated = allocated
 
     def time_of(self, page: int, file: OrderedFile) -> int:
-        return self.pages.get(page, self.others) if file.settled(page) else self.until
+        return self.pages.get(page, self.others if file.settled(page) else self.until)
 
 
 class OrderedFile(FilePending):
-    def __init__(self, base: FileData) -> None:
+    def __init__(self, base: FileData, rules: Rules = EXT4) -> None:
         super().__init__(base)
-        self.forced: list[tuple[int, int]] = []  # (cause, until): see Ext4Model._flush
+        self.rules = rules
+        self.forced: list[tuple[int, int]] = []  # (cause, until): see JournaledModel._flush
+        self.cached_until = NOTHING  # what was written before this is in the disk's cache (X6)
         self._intact = 1 << 62  # pages from here on were truncated
         self._punched: set[int] = set()
-        self._cleared: dict[int, int] = {}  # position of a truncation -> the page whose end it clears (E5)
+        self._lost_blocks: list[tuple[int, int]] = []  # (position, length) of truncations
+        self._cleared: dict[int, tuple[int, ...]] = {}  # position -> pages of which it clears a part (E5)
         self._overwrites: list[tuple[int, int]] = []  # (position, settled page), in order
         self._overwritten = base  # the base with all overwrites
 
@@ -50,9 +69,14 @@ class OrderedFile(FilePending):
         if op.kind == "truncate" and op.length < self.current.size:
             self._intact = min(self._intact, -(-op.length // PAGE))
             if op.length % PAGE:
-                self._cleared[position] = op.length // PAGE
+                self._cleared[position] = (op.length // PAGE,)
+            self._lost_blocks.append((position, op.length))
         elif op.kind == "punch":
-            self._punched.update(pages_of(op.offset, op.length))
+            whole = range(-(-op.offset // PAGE), (op.offset + op.length) // PAGE)
+            self._punched.update(whole)
+            self._cleared[position] = tuple(
+                page for page in pages_of(op.offset, op.length) if page not in whole
+            )
         super().add(position, op, after)
         for page in self._cleared_at(position):
             self.page_history.setdefault(page, []).append((position, after.pages.get(page)))
@@ -61,17 +85,34 @@ class OrderedFile(FilePending):
                 self._overwrites.append((position, page))
                 self._overwritten = self._overwritten.put_leaf(page, after.pages.get(page))
 
-    def committed(self, base: FileData) -> OrderedFile:
-        """After a commit: sizes and reshapes are durable, the data that was not synced is still pending."""
-        rest = OrderedFile(base)
+    def committed(self, base: FileData, commit: int) -> OrderedFile:
+        """Sizes and reshapes before `commit` are durable, the data that was not synced is still pending."""
+        rest = OrderedFile(base, self.rules)
+        rest.forced = [(cause, until) for cause, until in self.forced if cause >= commit]
+        done = bisect_left(self.positions, commit)
         triples = list(zip(self.positions, self.ops, self.versions, strict=True))
-        if not self.only_writes:
-            # Earlier versions had another shape: what is pending is written back as a whole.
-            last = max(index for index, op in enumerate(self.ops) if op.kind == "write")
-            triples = [(self.positions[last], self.ops[last], self.current)]
+        if any(op.kind != "write" for op in self.ops[:done]):
+            # Earlier versions had another shape: what is pending of them is written back as a whole.
+            last = max((n for n in range(done) if self.ops[n].kind == "write"), default=None)
+            whole = [] if last is None else [(self.positions[last], self.ops[last], self.versions[done - 1])]
+            triples[:done] = whole
         for triple in triples:
             rest.add(*triple)
         return rest
+
+    def in_cache(self, at: int) -> OrderedFile:
+        """After a sync that flushed nothing: only what was overwritten in place can be lost."""
+        pages = [page for page in self.page_history if self.settled(page)]
+        base = _with_leaves(self.current, {page: self.base.pages.get(page) for page in pages})
+        rest = OrderedFile(base, self.rules)
+        for position, op in zip(self.positions, self.ops, strict=True):
+            if op.kind == "write" and any(page in pages for page in written(op)):
+                rest.add(position, op, _with_leaves(base, self._leaves_before(pages, position + 1)))
+        rest.cached_until = at
+        return rest
+
+    def _leaves_before(self, pages: Collection[int], position: int) -> dict[int, Leaf | None]:
+        return {page: self.page_before(page, position) for page in pages}
 
     def floor(self, cut: int) -> int:
         """With metadata kept up to `cut`, what was written before this position has blocks (E6, E7)."""
@@ -81,6 +122,12 @@ class OrderedFile(FilePending):
     def settled(self, page: int) -> bool:
         has_block = self.base.pages.get(page) is not None
         return has_block and page < self._intact and page not in self._punched
+
+    def had_block(self, page: int) -> int:
+        """Until when the page was overwritten in place; 0 if it had no block."""
+        if self.base.pages.get(page) is None or page in self._punched:
+            return 0
+        return min((at for at, length in self._lost_blocks if page * PAGE >= length), default=1 << 62)
 
     def in_place(self, op: Op) -> bool:
         return op.kind == "write" and all(self.settled(page) for page in written(op))
@@ -92,20 +139,32 @@ class OrderedFile(FilePending):
 
     def size_at(self, choice: DataChoice, cut: int) -> FileData:
         """The new pages of this choice, and the committed size if metadata is kept up to `cut`."""
-        data = self.version_before(choice.until)
-        allocated = max(choice.until, choice.allocated, self.floor(cut))
+        floor = self.floor(cut)
+        until = choice.until if self.rules.sizes_first else max(choice.until, floor)
+        data = self.version_before(until)
+        allocated = max(until, choice.allocated, floor)
         if self.only_writes:
             data = data.at_least(max(self.base.size, self.version_before(allocated).size))
             index = bisect_left(self.positions, allocated)
         else:
-            index = bisect_left(self.positions, choice.until)
+            index = bisect_left(self.positions, until)
         size = max(self.base.size if self.only_writes else 0, self.version_before(self._time(index)).size)
         for op, after in zip(self.ops[index:], self.versions[index:], strict=True):
             if self._time(index) >= cut or (self.only_writes and data.size != size):
                 break
-            data = _on_disk_after(data, size, op, allocated=self._time(index) < allocated)
+            data = self._on_disk_after(data, size, op, allocated=self._time(index) < allocated)
             size, index = after.size, index + 1
         return data
+
+    def _on_disk_after(self, data: FileData, size: int, op: Op, *, allocated: bool) -> FileData:
+        """`data`: what is on disk; `size`: that of the file in memory; both before the operation."""
+        if op.kind != "write":
+            return apply_data(data, op)
+        end = op.offset + len(op.data)
+        return data.at_least(end if allocated else self.size_at_once(data, size, op))
+
+    def size_at_once(self, data: FileData, size: int, op: Op) -> int:
+        return grown_at_once(data, size, op) if self.rules.grows_at_once else data.size
 
     def _time(self, index: int) -> int:
         return self.positions[index] if index < len(self.positions) else self.positions[-1] + 1
@@ -130,7 +189,8 @@ class OrderedFile(FilePending):
 
     def without_data(self, position: int) -> DataChoice:
         """From this write on, new pages have blocks and no data (E3)."""
-        return DataChoice(position, {}, others=self.positions[-1] + 1, allocated=self.positions[-1] + 1)
+        end = self.positions[-1] + 1
+        return DataChoice(position, {}, others=end, allocated=end if self.rules.sizes_first else NOTHING)
 
     def _mine(self, positions: Collection[int]) -> Iterator[tuple[int, Op]]:
         for position in positions:
@@ -151,24 +211,23 @@ class OrderedFile(FilePending):
 
     def content(self, choice: DataChoice, cut: int) -> FileData:
         new = self.size_at(choice, cut)
-        data, pages = self._start(choice) if self.only_writes else (new, self._settled_pages())
+        data, pages = self._start(choice) if self.only_writes else (new, self._settled_pages(choice))
         for page in pages:
-            time = choice.pages.get(page, choice.others)
-            data = data.put_leaf(page, self.page_before(page, time))
+            data = data.put_leaf(page, self.page_before(page, choice.time_of(page, self)))
         return data.fitted(new.size)
 
     def _cleared_at(self, position: int) -> tuple[int, ...]:
-        return (self._cleared[position],) if position in self._cleared else ()
+        return self._cleared.get(position, ())
 
-    def _settled_pages(self) -> list[int]:
-        return [page for page in self.page_history if self.settled(page)]
+    def _settled_pages(self, choice: DataChoice) -> list[int]:
+        return [page for page in self.page_history if page in choice.pages or self.settled(page)]
 
-    def with_durable(self, pages: Collection[int]) -> OrderedFile:
-        """After a durable write of these pages; the file has writes in place only."""
+    def with_durable(self, pages: Collection[int], base: FileData) -> OrderedFile:
+        """After these pages became durable, on top of `base`; other pages are still pending."""
         kept = {page: self.current.pages.get(page) for page in pages}
-        rest = OrderedFile(_with_leaves(self.base, kept))
+        rest = OrderedFile(_with_leaves(base, kept), self.rules)
         for position, op, after in zip(self.positions, self.ops, self.versions, strict=True):
-            if not set(written(op)) <= kept.keys():
+            if op.kind != "write" or not set(written(op)) <= kept.keys():
                 rest.add(position, op, _with_leaves(after, kept))
         return rest
 
@@ -202,19 +261,11 @@ def _with_leaves(data: FileData, leaves: Mapping[int, Leaf | None]) -> FileData:
     return data
 
 
-def _on_disk_after(data: FileData, size: int, op: Op, *, allocated: bool) -> FileData:
-    """`data`: what is on disk; `size`: that of the file in memory; both before the operation."""
-    if op.kind != "write":
-        return apply_data(data, op)
-    end = op.offset + len(op.data)
-    return data.at_least(end if allocated else grown_at_once(data, size, op))
-
-
 def grown_at_once(data: FileData, size: int, op: Op) -> int:
     """E5: the size on disk after a write of which nothing was written back. A program writes page by page,
     and the end of the file moves with each page that has a block."""
     edge = -(-data.size // PAGE) * PAGE
-    appends = data.size == size and op.offset <= size < op.offset + len(op.data)
+    appends = data.size == size and op.offset < edge and size < op.offset + len(op.data)
     has_block = data.size < edge and data.pages.get(data.size // PAGE) is not None
     return min(op.offset + len(op.data), edge) if appends and has_block else data.size
 

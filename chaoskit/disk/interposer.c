@@ -179,7 +179,7 @@ static long raw_syscall_of(struct call call) { return pass(&call); }
 
 /* Mirrored in chaoskit/inside/layout.py: change both, and VERSION. */
 #define MAGIC 0x314B53494454494BUL
-#define VERSION 3
+#define VERSION 4
 #define TABLE_OFFSET 4096UL
 #define TABLE_SLOTS 16384u
 #define TRACE_OFFSET (TABLE_OFFSET + TABLE_SLOTS * sizeof(struct slot))
@@ -219,6 +219,7 @@ enum kind {
     KIND_BEFORE_IMAGE, /* the bytes that an operation is about to replace or to move; see keeps_images */
     KIND_SYNC_RANGE,   /* sync_file_range: guarantees no durability */
     KIND_ELSEWHERE,    /* a file outside the watched directory was written to */
+    KIND_CLOSE,        /* some file systems start to write a file back when it is closed */
 };
 
 enum {
@@ -1211,6 +1212,23 @@ static long do_sync_file_range(const struct call *call) {
     if (control->mode == MODE_RECORD)
         append(&op);
     return leave_with(pass(call));
+}
+
+/*
+** A note before the descriptor is closed. Wrappers only: the dynamic linker closes files before a handler
+** exists, so the call cannot be trapped. Not noted: a descriptor that dup2, close_range or the end of the
+** process closes.
+*/
+static void note_close(int fd) {
+    struct operation note = OPERATION(KIND_CLOSE);
+    struct stat st;
+    if (!observing() || control->mode != MODE_RECORD || !watched_fd(fd, &st) || !S_ISREG(st.st_mode) ||
+        !enter())
+        return;
+    note.head.index = control->position;
+    note.head.file = identity_of(&st);
+    append(&note);
+    leave();
 }
 
 /* ---- Opening ----------------------------------------------------------------------------------- */
@@ -2278,6 +2296,18 @@ EXPORT int sync_file_range(int fd, off64_t offset, off64_t size, unsigned flags)
 }
 EXPORT int msync(void *address, size_t size, int flags) {
     return (int)WRAPPED(SYS_msync, (long)address, (long)size, flags);
+}
+
+EXPORT int close(int fd) {
+    note_close(fd);
+    return (int)WRAPPED(SYS_close, fd);
+}
+EXPORT int fclose(FILE *file) {
+    if (observing()) {
+        fflush(file); /* what it writes comes before the note */
+        note_close(fileno(file));
+    }
+    return NEXT(fclose)(file);
 }
 
 EXPORT int rename(const char *from, const char *to) {

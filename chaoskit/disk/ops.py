@@ -35,8 +35,9 @@ NAME_KINDS: Final[frozenset[Kind]] = frozenset(
 DATA_KINDS: Final[frozenset[Kind]] = frozenset({"write", "truncate", "allocate", "punch"})
 SYNC_KINDS: Final[frozenset[Kind]] = frozenset({"fsync", "fdatasync", "sync"})
 
-# What a power loss may lose: as ext4 with its defaults, or anything that the fsync contract permits.
-Profile = Literal["ext4", "posix"]
+# What a power loss may lose: as these file systems do with their defaults, or anything that the fsync contract
+# permits.
+Profile = Literal["ext4", "xfs", "posix"]
 
 ROOT: Final = 0
 
@@ -95,3 +96,11 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     base: int = 0  # operations before this one belong to earlier lives (`continued`)
     found: tuple[Found, ...] = ()  # if that was asked for
     elsewhere: tuple[str, ...] = ()  # files outside the directory that were written to
+    closes: tuple[tuple[int, int], ...] = ()  # (position, file): closed before that operation
+
+
+def closes_of(trace: Trace) -> dict[int, set[int]]:
+    found: dict[int, set[int]] = {}
+    for position, file in trace.closes:
+        found.setdefault(position, set()).add(file)
+    return found

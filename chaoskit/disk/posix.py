@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 
 from chaoskit.disk.apply import apply, entry_changes, initial_image
 from chaoskit.disk.image import DirNode, FileNode, Image
-from chaoskit.disk.ops import DATA_KINDS, NAME_KINDS, Op, Trace
+from chaoskit.disk.ops import DATA_KINDS, NAME_KINDS, SYNC_KINDS, Op, Trace
 from chaoskit.disk.pending import FilePending, NamesPending
 from chaoskit.disk.recipe import Recipe, Tail, latest_of
 
@@ -27,6 +27,10 @@ class PosixModel:
         self._last = -1  # the latest write
 
     def advance(self, op: Op) -> None:
+        self.begin(op)
+        self.finish(op)
+
+    def begin(self, op: Op) -> None:
         position, before = self.at, self.kill
         self.at += 1
         self.kill = apply(before, op)
@@ -34,12 +38,14 @@ class PosixModel:
             self._data(position, op)
         elif op.kind in NAME_KINDS:
             self._name(position, op, before)
-        elif op.kind == "sync":
+
+    def finish(self, op: Op) -> None:
+        if op.kind == "sync":
             self._settle_everything()
-        elif isinstance(self.kill.nodes.get(op.file), DirNode):
+        elif op.kind in SYNC_KINDS and isinstance(self.kill.nodes.get(op.file), DirNode):
             self._settle_names(self.names.of_directory(op.file))
-        else:
-            self._settle_file(op.file)
+        elif op.kind in SYNC_KINDS or op.durable:
+            self._settle_file(op.file)  # R8
 
     def _data(self, position: int, op: Op) -> None:
         after = self.kill.data(op.file)
@@ -49,8 +55,6 @@ class PosixModel:
         self._file_of[position] = op.file
         if op.kind == "write":
             self._last = position
-        if op.durable:
-            self._settle_file(op.file)  # R8
 
     def _name(self, position: int, op: Op, before: Image) -> None:
         changes = entry_changes(before, op)

@@ -8,7 +8,7 @@ part, in any order that the file system allows. Durability by call:
 | call | durable after it | still not durable |
 |---|---|---|
 | write | nothing | all of it |
-| write through O_SYNC, O_DSYNC | the file's data and size so far | the file's name (`posix`) |
+| write through O_SYNC, O_DSYNC | its pages, and the size | the file's name (`posix`) |
 | fdatasync(f) | data, and the size | the file's name (`posix`) |
 | fsync(f) | data and inode | the name (`posix`); `ext4` commits earlier names too |
 | fsync(dir) | creates, renames, links, unlinks in it so far | file data; the directory's own name |
@@ -33,7 +33,8 @@ a written one, or a zero where the file was not written before.
  R7  The size may persist without the data: unwritten bytes read as zeros.
  R8  A durable write (O_SYNC, O_DSYNC) makes the file's earlier data durable with it. The contract
      covers its own bytes only, but files with both kinds of writes are too rare to report this.
- R9  The last write may be torn at any byte: the rest absent, zeros (where the file grew), or old.
+ R9  The last write may be torn at any byte: the rest absent, zeros (where the file grew), or old. So may a
+     durable write that has not returned.
 
 Profile `ext4` (the defaults: data=ordered, delalloc, auto_da_alloc, dioread_nolock, 4 KiB blocks), as
 measured on Linux 6.18 (`tests/realdisk`): a state is generated only if one execution of the real file system
@@ -55,14 +56,16 @@ option dioread_nolock.
  E6  rename over an existing file allocates blocks for the renamed one first (auto_da_alloc), so that it is
      never empty. It does not wait for the data: the file may be full of zeros.
  E7  A file truncated to zero and written again gets its blocks when it is first closed (auto_da_alloc);
-     again not its data. Traces have no close, so the model closes it before the next operation.
+     again not its data. A file that stays open may be empty.
  E8  A write in place may be torn between sectors, and its later pages may be there without the first.
      A write that makes the file longer is torn only where its pages begin to need blocks (E5).
  E9  sync writes everything.
+ E10 A durable write (O_SYNC, O_DSYNC) makes its own pages durable, not those that were written before. While
+     it is under way, it may be torn as any other write.
 
 Recipes by generator: keep everything, drop everything unsynced (`whole`); drop one or keep one, the
 latest first (`singles`); names without data, data without names (`apart`); tear the last write
-(`torn`); `pairs`; seeded `subsets`. `power_states` decides where and in which order to use them.
+(`torn`), or a durable one that has not returned (`under_way`); `pairs`; seeded `subsets`. `power_states` decides where and in which order to use them.
 """
 
 from __future__ import annotations
@@ -71,7 +74,10 @@ import random
 from collections.abc import Callable, Iterator
 from itertools import combinations
 
-from chaoskit.disk.ext4 import Ext4Model
+import msgspec
+
+from chaoskit.disk.inplace import EXT4, XFS
+from chaoskit.disk.journaled import JournaledModel
 from chaoskit.disk.ops import Profile, Trace
 from chaoskit.disk.posix import PosixModel
 from chaoskit.disk.recipe import Candidate, Model, Recipe
@@ -84,24 +90,31 @@ SUBSETS = 64  # seeded subsets per round
 RecipeGenerator = Callable[[Model, random.Random], Iterator[Recipe]]
 
 
-def model_at(trace: Trace, at: int, profile: Profile) -> Model:
+def model_at(trace: Trace, at: int, profile: Profile, *, under_way: bool = False) -> Model:
+    """`under_way`: operation `at` has begun."""
     model = new_model(trace, profile)
     for op in trace.ops[:at]:
         model.advance(op)
+    if under_way:
+        model.begin(trace.ops[at])
     return model
 
 
 def new_model(trace: Trace, profile: Profile) -> Model:
-    return Ext4Model(trace) if profile == "ext4" else PosixModel(trace)
+    if profile == "posix":
+        return PosixModel(trace)
+    return JournaledModel(trace, {"ext4": EXT4, "xfs": XFS}[profile])
 
 
 def rebuild(trace: Trace, at: int, profile: Profile, recipe: Recipe) -> Candidate:
-    return Candidate(at, profile, recipe, model_at(trace, at, profile).build(recipe))
+    model = model_at(trace, at, profile, under_way=recipe.under_way)
+    return Candidate(at, profile, recipe, model.build(recipe))
 
 
 def lost_operations(trace: Trace, candidate: Candidate) -> list[int]:
     """Positions of the operations that are lost, at least in part, in this state."""
-    return model_at(trace, candidate.at, candidate.profile).lost(candidate.recipe)
+    recipe = candidate.recipe
+    return model_at(trace, candidate.at, candidate.profile, under_way=recipe.under_way).lost(recipe)
 
 
 def whole(model: Model, rng: random.Random) -> Iterator[Recipe]:
@@ -131,6 +144,13 @@ def torn(model: Model, rng: random.Random) -> Iterator[Recipe]:
         return
     for cut, tail in model.tears(position):
         yield Recipe("torn", (position,), cut, tail)
+
+
+def under_way(model: Model, rng: random.Random) -> Iterator[Recipe]:
+    """The latest operation is a durable write that has not returned: all of it, or a part, may be there."""
+    position = model.at - 1
+    recipes = [Recipe("kill"), Recipe("keeping", (position,)), Recipe("data"), *torn(model, rng)]
+    yield from (msgspec.structs.replace(recipe, under_way=True) for recipe in recipes)
 
 
 def pairs(model: Model, rng: random.Random) -> Iterator[Recipe]:

@@ -16,7 +16,17 @@ from typing import TypeVar
 
 from chaoskit.disk.image import Image
 from chaoskit.disk.ops import SYNC_KINDS, Profile, Trace
-from chaoskit.disk.power import RecipeGenerator, apart, new_model, pairs, singles, subsets, torn, whole
+from chaoskit.disk.power import (
+    RecipeGenerator,
+    apart,
+    new_model,
+    pairs,
+    singles,
+    subsets,
+    torn,
+    under_way,
+    whole,
+)
 from chaoskit.disk.recipe import Candidate, Model
 
 T = TypeVar("T")
@@ -110,14 +120,21 @@ def _round(
         while model.at < at:
             model.advance(trace.ops[model.at])
         acknowledged = bisect_right(acks, at)
-        for candidate in _candidates(model, profile, generators, seed):
+        for candidate in _candidates(model, at, profile, generators, seed):
             yield PowerState(candidate, acknowledged)
+        if torn in generators and at < len(trace.ops) and trace.ops[at].durable:
+            model.begin(trace.ops[at])
+            for candidate in _candidates(model, at, profile, (under_way,), seed):
+                yield PowerState(candidate, acknowledged)
+            model.finish(trace.ops[at])
 
 
-def _candidates(model: Model, profile: Profile, generators: Generators, seed: int) -> Iterator[Candidate]:
-    rng = random.Random(f"{seed}/{model.at}")
+def _candidates(
+    model: Model, at: int, profile: Profile, generators: Generators, seed: int
+) -> Iterator[Candidate]:
+    rng = random.Random(f"{seed}/{at}")
     for recipe in chain.from_iterable(generate(model, rng) for generate in generators):
-        yield Candidate(model.at, profile, recipe, model.build(recipe))
+        yield Candidate(at, profile, recipe, model.build(recipe))
 
 
 def _distinct(found: Iterator[PowerState]) -> Iterator[PowerState]:

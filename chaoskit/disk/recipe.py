@@ -23,8 +23,13 @@ class Recipe(msgspec.Struct, frozen=True):
     positions: tuple[int, ...] = ()  # lost (without), kept (keeping), or the torn write
     cut: int = 0  # torn: how many of its bytes were written
     tail: Tail = "absent"  # torn: what is in place of the rest
+    under_way: bool = False  # the next operation has begun, and has not returned
 
     def words(self) -> str:
+        text = self._words()
+        return f"the next operation under way: {text}" if self.under_way else text
+
+    def _words(self) -> str:
         which = ", ".join(str(position) for position in self.positions)
         if self.way == "torn":
             return f"write {which} torn after {self.cut} bytes, {TAILS[self.tail]}"
@@ -69,7 +74,13 @@ class Model(Protocol):
     @property
     def kill(self) -> Image: ...
 
-    def advance(self, op: Op) -> None: ...
+    def advance(self, op: Op) -> None:
+        """`begin` and `finish`. Between the two, the operation is under way: a durable write may be torn."""
+        ...
+
+    def begin(self, op: Op) -> None: ...
+
+    def finish(self, op: Op) -> None: ...
 
     def pending(self) -> list[int]:
         """Positions of the operations that a power loss now could lose, oldest first."""

@@ -23,7 +23,7 @@ from chaoskit.disk.ops import ROOT, BlindSpot, Found, Kind, Node, Op, Trace
 from chaoskit.inside import layout
 
 NodeKind = Literal["file", "dir", "symlink"]
-Note = Literal["warning", "before image", "sync_file_range", "elsewhere"]  # records, not operations
+Note = Literal["warning", "before image", "sync_file_range", "elsewhere", "close"]  # not operations
 Identity = tuple[int, int]  # device, inode
 
 KIND_NUMBERS: Final[dict[Kind, int]] = {
@@ -47,6 +47,7 @@ NOTE_NUMBERS: Final[dict[Note, int]] = {
     "before image": layout.KIND_BEFORE_IMAGE,
     "sync_file_range": layout.KIND_SYNC_RANGE,
     "elsewhere": layout.KIND_ELSEWHERE,
+    "close": layout.KIND_CLOSE,
 }
 _OPERATIONS: Final = {number: kind for kind, number in KIND_NUMBERS.items()}
 _NOTES: Final = {number: note for note, number in NOTE_NUMBERS.items()}
@@ -181,6 +182,7 @@ class _Decoder:
         self._blind_spots: list[BlindSpot] = []
         self._found: list[Found] = []
         self._elsewhere: list[str] = []
+        self._closes: list[tuple[int, int]] = []
 
     def decode(self, raw: RawTrace) -> Trace:
         for record in records(raw.data):
@@ -193,6 +195,8 @@ class _Decoder:
                     self._elsewhere.append(record.name)
                 case "sync_file_range":
                     pass
+                case "close":
+                    self._note_close(record)
                 case kind:
                     self._ops.append(self._operation(record, kind))
         self._warn_about_losses(raw)
@@ -202,7 +206,13 @@ class _Decoder:
             blind_spots=tuple(self._blind_spots),
             found=tuple(self._found),
             elsewhere=tuple(self._elsewhere),
+            closes=tuple(self._closes),
         )
+
+    def _note_close(self, record: Record) -> None:
+        number = self._numbers.get(record.file)
+        if number is not None:
+            self._closes.append((record.index, number))
 
     def _note_found(self, record: Record) -> None:
         number = self._numbers.get(record.file)

@@ -25,7 +25,7 @@ MOST_STATES = 1000  # default budget
 
 
 class PowerLoss(Fault, msgspec.Struct, frozen=True, tag="power"):
-    """The power fails before the point. `way`, `positions`, `cut` and `tail` are the recipe."""
+    """The power fails before the point. `way` and what follows are the recipe."""
 
     point: PersistPoint
     profile: Profile
@@ -33,6 +33,7 @@ class PowerLoss(Fault, msgspec.Struct, frozen=True, tag="power"):
     positions: tuple[int, ...] = ()
     cut: int = 0
     tail: str = "absent"
+    under_way: bool = False
 
     decides_tier = True  # what a power loss may lose, nobody promises to keep in a mere crash
 
@@ -41,8 +42,7 @@ class PowerLoss(Fault, msgspec.Struct, frozen=True, tag="power"):
 
     @property
     def recipe(self) -> Recipe:
-        fields = {"way": self.way, "positions": self.positions, "cut": self.cut, "tail": self.tail}
-        return msgspec.convert(fields, Recipe)
+        return msgspec.convert({name: getattr(self, name) for name in Recipe.__struct_fields__}, Recipe)
 
     @property
     def name(self) -> str:
@@ -84,10 +84,8 @@ def states(recording: Recording, source: StateSource) -> Iterator[CrashState]:
 
 
 def state_of(candidate: Candidate, where: list[PersistPoint], base: int) -> CrashState:
-    recipe = candidate.recipe
-    fault = PowerLoss(
-        where[candidate.at - base], candidate.profile, recipe.way, recipe.positions, recipe.cut, recipe.tail
-    )
+    recipe = msgspec.structs.asdict(candidate.recipe)
+    fault = PowerLoss(where[candidate.at - base], candidate.profile, **recipe)
     return CrashState(candidate.at, candidate.image, fault)
 
 

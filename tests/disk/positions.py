@@ -9,7 +9,7 @@ from itertools import chain, islice
 from chaoskit.disk.apply import apply, initial_image
 from chaoskit.disk.image import Image
 from chaoskit.disk.ops import Profile, Trace
-from chaoskit.disk.power import apart, model_at, pairs, singles, subsets, torn, whole
+from chaoskit.disk.power import apart, model_at, pairs, singles, subsets, torn, under_way, whole
 from chaoskit.disk.recipe import Candidate, Model, Recipe
 
 GENERATORS = (whole, singles, apart, torn, pairs, subsets)
@@ -27,13 +27,16 @@ def states(trace: Trace, at: int, profile: Profile, budget: int = 1000, seed: in
     model = model_at(trace, at, profile)
     rng = random.Random(f"{seed}/{at}")
     recipes = chain.from_iterable(generate(model, rng) for generate in GENERATORS)
-    return islice(_distinct(model, profile, recipes), budget)
+    yield from islice(_distinct(model, at, profile, recipes), budget)
+    if at < len(trace.ops) and trace.ops[at].durable:
+        model = model_at(trace, at, profile, under_way=True)
+        yield from _distinct(model, at, profile, under_way(model, rng))
 
 
-def _distinct(model: Model, profile: Profile, recipes: Iterator[Recipe]) -> Iterator[Candidate]:
+def _distinct(model: Model, at: int, profile: Profile, recipes: Iterator[Recipe]) -> Iterator[Candidate]:
     seen: set[int] = set()
     for recipe in recipes:
         image = model.build(recipe)
         if image.digest not in seen:
             seen.add(image.digest)
-            yield Candidate(model.at, profile, recipe, image)
+            yield Candidate(at, profile, recipe, image)

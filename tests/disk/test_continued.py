@@ -35,6 +35,21 @@ def test_the_power_fails_in_the_second_life():
     assert min(state.candidate.at for state in power_states(trace, [], "posix", 100)) == 1
 
 
+def test_the_death_of_the_first_life_closes_its_files():
+    first = Disk(a=b"old")
+    first.truncate("a")
+    first.write("a", b"new")
+    second = Disk(a=b"new", other=b"")
+    second.create("later")
+    second.fsync("later")
+    second.close("a")
+    trace = continued(first.trace(), second.trace())
+    assert {at for at, _ in trace.closes} == {2, 4}
+    found = [listing(state.image) for state in power_states(trace, [], "ext4", 100)]
+    assert {"a": b"", "other": b"", "later": b""} not in found  # allocated when it was closed
+    assert {"a": bytes(3), "other": b"", "later": b""} in found
+
+
 def test_after_both_lives_everything_is_there():
     assert listing(last_image(continued(*two_lives())))["log"] == b"one\ntwo\n"
 

@@ -106,3 +106,21 @@ def test_what_crosses_the_border_of_the_watched_directory_is_reported(
     assert kinds(trace) == ["rename", "link", "unlink", "write"]
     assert len(trace.blind_spots) == 3
     assert_replay_is_the_directory(watched)
+
+
+def test_closed_files_are_noted_between_the_operations(watched: Watched) -> None:
+    trace = watched.record("""
+        import ctypes, os
+        with open("a", "w") as file:
+            file.write("written when it is closed")
+        kept = open("b", "w"); kept.write("x"); kept.flush()
+        libc = ctypes.CDLL(None)
+        libc.fopen.restype = ctypes.c_void_p
+        stream = libc.fopen(b"c", b"w")
+        libc.fputs(b"buffered", ctypes.c_void_p(stream)); libc.fclose(ctypes.c_void_p(stream))
+        os.close(os.open("a", os.O_RDONLY))
+        os._exit(0)
+    """)
+    assert kinds(trace) == ["create", "write", "create", "write", "create", "write"]
+    names = {op.file: op.name for op in trace.ops if op.kind == "create"}
+    assert [(at, names[file]) for at, file in trace.closes] == [(2, "a"), (6, "c"), (6, "a")]

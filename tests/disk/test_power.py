@@ -395,6 +395,7 @@ def test_e7_ext4_a_rewritten_file_has_blocks_before_later_metadata_but_not_its_d
     disk.truncate("a")
     disk.write("a", NEW)
     assert {"a": b""} in left(disk, "ext4")
+    disk.close("a")
     disk.create("later")
     found = left(disk, "ext4")
     assert {"a": b""} in found and {"a": b"", "later": b""} not in found
@@ -402,10 +403,20 @@ def test_e7_ext4_a_rewritten_file_has_blocks_before_later_metadata_but_not_its_d
     assert left(disk, "ext4") == [{"a": NEW, "later": b""}, {"a": bytes(100), "later": b""}]
 
 
+def test_e7_ext4_a_rewritten_file_that_stays_open_may_be_empty():
+    disk = Disk(a=OLD)
+    disk.truncate("a")
+    disk.write("a", NEW)
+    disk.create("later")
+    disk.fsync("later")
+    assert {"a": b"", "later": b""} in left(disk, "ext4")
+
+
 def test_e7_ext4_allocates_once_per_truncation():
     disk = Disk(a=OLD)
     disk.truncate("a")
     disk.write("a", b"n" * 4096)
+    disk.close("a")
     disk.fsync("a")
     disk.write("a", NEW, 4096)
     disk.create("later")
@@ -432,6 +443,40 @@ def test_e8_ext4_a_later_page_may_be_there_without_the_first():
     disk = Disk(a=b"o" * 8192)
     disk.write("a", b"n" * 8192)
     assert {"a": b"o" * 4096 + b"n" * 4096} in left(disk, "ext4")
+
+
+def under_way(disk, profile):
+    """States of a crash before the last operation returned."""
+    trace, at = disk.trace(), disk.at - 1
+    found = list(states(trace, at, profile))
+    assert all(rebuild(trace, at, profile, each.recipe).image.digest == each.image.digest for each in found)
+    return [listing(each.image)["a"] for each in found]
+
+
+@BOTH
+def test_e10_r9_a_durable_write_may_be_torn_until_it_returns(profile):
+    disk = Disk(a=b"o" * 4096)
+    disk.write("a", b"n" * 2048, durable=True)
+    assert b"n" * 512 + b"o" * 3584 in under_way(disk, profile)
+    assert left(disk, profile) == [{"a": b"n" * 2048 + b"o" * 2048}]
+
+
+def test_e10_ext4_a_durable_write_does_not_take_earlier_pages_with_it():
+    disk = Disk(a=b"o" * 8192)
+    disk.write("a", b"1" * 4096)
+    disk.write("a", b"2" * 4096, 4096, durable=True)
+    assert {"a": b"o" * 4096 + b"2" * 4096} in left(disk, "ext4")
+    assert all(each["a"].endswith(b"2" * 4096) for each in left(disk, "ext4"))
+
+
+def test_e10_ext4_earlier_pages_may_be_missing_below_a_durable_write_that_grows_the_file():
+    disk = Disk()
+    disk.create("a")
+    disk.write("a", b"1" * 4096)
+    disk.write("a", b"2" * 4096, 4096, durable=True)
+    assert {"a": bytes(4096) + b"2" * 4096} in left(disk, "ext4")
+    assert {"a": b"1" * 4096 + b"2" * 4096} in left(disk, "ext4")
+    assert all(each["a"].endswith(b"2" * 4096) for each in left(disk, "ext4"))
 
 
 # ---- the driver ----------------------------------------------------------------------------------

@@ -161,11 +161,14 @@ def test_notes_are_not_operations() -> None:
         create(0, 5, b"a"),
         record("warning", 1, data=b"something was not seen"),
         record("sync_file_range", 1, (7, 5)),
+        record("close", 1, (7, 5)),
+        record("close", 1, (7, 99)),
         record("before image", 1, (7, 5), data=b"old"),
         record("write", 1, (7, 5), flags=FLAG_TORN, data=b"ha"),
     ]
     trace = decode(raw(*parts), EMPTY)
     assert [op.kind for op in trace.ops] == ["create", "write"]
+    assert trace.closes == ((1, 1),)
     assert list(map(str, trace.blind_spots)) == ["before operation 1: something was not seen"]
     assert [found.flags for found in records(b"".join(parts))][-1] == FLAG_TORN
 

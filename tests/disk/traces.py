@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from chaoskit.disk.ops import ROOT, Node, Op, Trace
 
 
 class Disk:
     def __init__(self, **files: bytes) -> None:
         self.ops: list[Op] = []
+        self.closes: list[tuple[int, int]] = []
         self._count = 0
         self.numbers: dict[str, int] = {"": ROOT}
         self._initial = [Node(file=ROOT, kind="dir", names=())]
@@ -17,7 +20,7 @@ class Disk:
             self._initial.append(Node(file=self._new(name), kind="file", names=((ROOT, name),), data=data))
 
     def trace(self) -> Trace:
-        return Trace(initial=tuple(self._initial), ops=tuple(self.ops))
+        return Trace(initial=tuple(self._initial), ops=tuple(self.ops), closes=tuple(self.closes))
 
     @property
     def at(self) -> int:
@@ -63,6 +66,9 @@ class Disk:
     def punch(self, path: str, offset: int, length: int) -> int:
         return self._op("punch", path, offset=offset, length=length)
 
+    def close(self, path: str) -> None:
+        self.closes.append((self.at, self.numbers[path]))
+
     def fsync(self, path: str) -> int:
         return self._op("fsync", path)
 
@@ -100,3 +106,10 @@ class Disk:
             del self.numbers[path]
             self.numbers[new + path[len(old) :]] = number
         return position
+
+
+def not_returned(trace: Trace, at: int) -> Trace:
+    """With a durable write at this position that is still under way."""
+    ops = list(trace.ops)
+    ops[at : at + 1] = [msgspec.structs.replace(op, durable=False) for op in ops[at : at + 1]]
+    return msgspec.structs.replace(trace, ops=tuple(ops))

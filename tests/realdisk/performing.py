@@ -47,11 +47,17 @@ class RealDisk(Disk):
         if self.keep_open and not flags:
             self.handles[self.numbers[path]] = handle
         else:
-            os.close(handle)
+            self._close(path, handle)
+
+    def _close(self, path: str, handle: int) -> None:
+        """At the end of an operation that is recorded next."""
+        os.close(handle)
+        self.closes.append((self.at + 1, self.numbers[path]))
 
     def close(self, path: str) -> None:
         if self.numbers[path] in self.handles:
             os.close(self.handles.pop(self.numbers[path]))
+            super().close(path)
 
     def close_all(self) -> None:
         for handle in set(self.handles.values()):
@@ -106,7 +112,7 @@ class RealDisk(Disk):
     def _really_fsync(self, kind, path, fields):
         handle = os.open(self.root / path, os.O_RDONLY)
         getattr(os, kind)(handle)
-        os.close(handle)
+        self._close(path, handle)
 
     _really_fdatasync = _really_fsync
 

@@ -1,6 +1,7 @@
-"""The ext4 profile: ext4 with its default mount options, as measured on a real one (`tests/realdisk`).
+"""The profiles ext4 and xfs: file systems that journal metadata and write data in place, as measured on real
+ones (`tests/realdisk`).
 
-`power` has the rules E1 to E9. A state is a choice of a cut `m` in the sequence of metadata operations
+`power` has the rules E1 to E10 and X1 to X6. A state is a choice of a cut `m` in the sequence of metadata operations
 (E1), for each file with pending data two times, up to which its new pages have blocks and up to which these
 have data (E3), and a time for each page that is overwritten in place (E4). Every choice corresponds to one
 execution of the real file system.
@@ -11,11 +12,13 @@ without data (`bares`). A state is one of them with a few files changed.
 
 from __future__ import annotations
 
+import msgspec
+
 from chaoskit.disk.apply import apply, initial_image
 from chaoskit.disk.filedata import PAGE, FileData, leaf, pages_of
 from chaoskit.disk.image import FileNode, Image
-from chaoskit.disk.inplace import NOTHING, DataChoice, OrderedFile, grown_at_once, written
-from chaoskit.disk.ops import DATA_KINDS, NAME_KINDS, SYNC_KINDS, Op, Trace
+from chaoskit.disk.inplace import NOTHING, DataChoice, OrderedFile, Rules, written
+from chaoskit.disk.ops import NAME_KINDS, SYNC_KINDS, Op, Trace, closes_of
 from chaoskit.disk.pending import over_page
 from chaoskit.disk.recipe import Recipe, Tail, Way, latest_of
 
@@ -34,8 +37,9 @@ class Choice:
         self.full = full  # other files: written up to the cut if True, else only what is forced
 
 
-class Ext4Model:
-    def __init__(self, trace: Trace) -> None:
+class JournaledModel:
+    def __init__(self, trace: Trace, rules: Rules) -> None:
+        self.rules = rules
         self.at = 0
         self.commit = 0  # metadata before this position is durable
         self.kills = [initial_image(trace)]
@@ -43,9 +47,10 @@ class Ext4Model:
         self.files: dict[int, OrderedFile] = {}
         self._metadata: dict[int, None] = {}  # pending naming and reshaping operations, ascending
         self._file_of: dict[int, int] = {}
+        self._closes = closes_of(trace)
         self._rewritten: set[int] = set()  # files that were truncated to zero, and not closed since (E7)
-        self._changed: set[int] = set()  # objects whose inode changed since the last commit (E2)
-        self._reshaped: set[int] = set()  # ... in a way that fdatasync waits for
+        self._changed: dict[int, int] = {}  # object -> the last operation that changed its inode (E2)
+        self._reshaped: dict[int, int] = {}  # ... in a way that fdatasync waits for
         self._last = -1  # the latest write
 
     @property
@@ -53,9 +58,16 @@ class Ext4Model:
         return self.kills[-1]
 
     def advance(self, op: Op) -> None:
+        self.begin(op)
+        self.finish(op)
+
+    def begin(self, op: Op) -> None:
         position = self.at
+        if self.rules.writes_back_first and op.kind == "punch":
+            op = _as_write(op, self.kill.data(op.file).size)
         self.kills.append(apply(self.kill, op))
         self.bares.append(self.bares[-1])
+        self._close(position)
         self.at += 1
         if op.kind in NAME_KINDS:
             self._name(position, op)
@@ -63,106 +75,138 @@ class Ext4Model:
             self._write(position, op)
         elif op.kind in ("truncate", "allocate", "punch"):
             self._reshape(position, op)
-        if op.kind in SYNC_KINDS or self._is_durable(op):
+
+    def finish(self, op: Op) -> None:
+        if op.kind in SYNC_KINDS or op.durable:
             self._settle(op)
 
-    def _is_durable(self, op: Op) -> bool:
-        return op.durable and op.kind in DATA_KINDS
-
     def _name(self, position: int, op: Op) -> None:
-        self._flush_rewritten(position)
-        if op.kind == "rename" and op.replaced >= 0 and op.file in self.files:
+        over = op.kind == "rename" and op.replaced >= 0
+        if self.rules.allocates_early and over and op.file in self.files:
             self._flush(op.file, position, position)  # E6
         self.bares[-1] = apply(self.bares[-1], op)
         self._note_metadata(position)
-        self._changed |= {op.file, op.parent, op.parent2, op.replaced}
-        self._reshaped |= {op.parent, op.parent2} | ({op.file} if op.kind in BIRTHS else set())
+        self._changed |= dict.fromkeys((op.file, op.parent, op.parent2, op.replaced), position)
+        born = (op.file,) if op.kind in BIRTHS else ()
+        self._reshaped |= dict.fromkeys((op.parent, op.parent2, *born), position)
 
     def _reshape(self, position: int, op: Op) -> None:
-        """Truncate, allocate, punch: metadata, without the data of earlier writes (E5)."""
-        self._flush_rewritten(position)
+        """Truncate, allocate, punch: metadata, without the data of earlier writes (E5), or with it (X5)."""
+        end = op.length if op.kind == "truncate" else op.offset + op.length
+        if self.rules.writes_back_first and op.file in self.files and self._sets_size(op):
+            if end > self.bares[-1].data(op.file).size:
+                self._flush(op.file, position, position)
         self._file(op.file).add(position, op, self.kill.data(op.file))
         self._file_of[position] = op.file
         self.bares[-1] = apply(self.bares[-1], op)
         self._note_metadata(position)
-        self._changed.add(op.file)
-        self._reshaped.add(op.file)
-        if op.kind == "truncate" and op.length == 0:
+        self._changed[op.file] = self._reshaped[op.file] = position
+        if self.rules.allocates_early and op.kind == "truncate" and op.length == 0:
             self._rewritten.add(op.file)
 
+    def _sets_size(self, op: Op) -> bool:
+        return op.kind == "truncate" or (op.kind == "allocate" and not op.keep_size)
+
     def _write(self, position: int, op: Op) -> None:
-        self._flush_rewritten(position, but=op.file)
         file = self._file(op.file)
         size_before = file.current.size
         file.add(position, op, self.kill.data(op.file))
         self._file_of[position] = op.file
         self._last = position
         bare = self.bares[-1].data(op.file)
-        grown = bare.at_least(grown_at_once(bare, size_before, op))
+        grown = bare.at_least(file.size_at_once(bare, size_before, op))
         self.bares[-1] = self.bares[-1].with_data(op.file, grown)
-        self._changed.add(op.file)
+        self._changed[op.file] = position
         if not file.in_place(op) or op.offset + len(op.data) > size_before:
-            self._reshaped.add(op.file)
+            self._reshaped[op.file] = position
 
     def _file(self, number: int) -> OrderedFile:
         if number not in self.files:
-            self.files[number] = OrderedFile(self.bares[-1].data(number))
+            self.files[number] = OrderedFile(self.bares[-1].data(number), self.rules)
         return self.files[number]
 
     def _note_metadata(self, position: int) -> None:
         self._metadata[position] = None
 
-    def _flush_rewritten(self, position: int, but: int = -1) -> None:
-        """E7: the file may have been closed since, and the first close allocates what was written."""
-        for number in self._rewritten & self.files.keys():
-            if number != but:
-                self._flush(number, position, position)
+    def _close(self, position: int) -> None:
+        """E7: the first close after a truncation to zero allocates what was written."""
+        for number in self._closes.get(position, ()):
+            if number in self._rewritten:
                 self._rewritten.discard(number)
+                if number in self.files:
+                    self._flush(number, position, position)
 
     def _flush(self, number: int, cause: int, until: int) -> None:
-        """From `cause` on, what was written to the file before `until` has blocks; not yet its data."""
+        """From `cause` on, what was written to the file before `until` has blocks; not yet its data. If sizes
+        come last, it has data."""
         file = self.files[number]
         file.forced.append((cause, until))
-        bare = self.bares[-1].data(number).at_least(file.version_before(until).size)
+        if self.rules.sizes_first:
+            bare = self.bares[-1].data(number).at_least(file.version_before(until).size)
+        else:
+            bare = file.content(DataChoice(until, {}, NOTHING), cause)
         self.bares[-1] = self.bares[-1].with_data(number, bare)
 
     def _settle(self, op: Op) -> None:
-        """E2: the data of the synced file is durable, and all metadata so far if its inode has changed."""
-        self._flush_rewritten(self.at)
-        file = self.files.get(op.file)
-        if not self._commits(op, file):
-            self._settle_pages(op, file)
-            return
-        bare = self.bares[-1]
+        """E2: the data of the synced file is durable, and metadata up to the last change of its inode."""
         if op.kind == "sync":
-            bare = self.kill
-        elif op.file in self.files:
-            bare = bare.with_data(op.file, self.files.pop(op.file).current)
-        self.commit, self.kills, self.bares = self.at, [self.kill], [bare]
-        self._metadata, self._changed, self._reshaped = {}, set(), set()
-        self.files = self._unwritten(bare)
+            self._settle_all()
+            return
+        self._flush_cache()
+        changes = self._changed if op.kind == "fsync" else self._reshaped
+        commit = max(self.commit, changes.get(op.file, -1) + 1)
+        self._commit(commit, self.bares[commit - self.commit])
+        file = self.files.pop(op.file, None)
+        if file:
+            self._settle_data(op, file)
         self._index_files()
 
-    def _commits(self, op: Op, file: OrderedFile | None) -> bool:
-        if op.kind == "sync" or (file and not all(map(file.in_place, file.ops))):
-            return True
-        if op.kind == "fsync":
-            return op.file in self._changed
-        return op.file in self._reshaped or (op.kind == "fdatasync" and not self._metadata)
+    def _settle_all(self) -> None:
+        """E9, X6"""
+        in_place = {} if self.rules.sync_flushes else {n: f.in_cache(self.at) for n, f in self.files.items()}
+        self.files, self._changed, self._reshaped = {}, {}, {}
+        bare = self.kill
+        for number, file in in_place.items():
+            if file.positions and isinstance(bare.nodes.get(number), FileNode):
+                bare = bare.with_data(number, file.base)
+        self._commit(self.at, bare)
+        self.files = {number: file for number, file in in_place.items() if file.positions}
+        self._index_files()
 
-    def _settle_pages(self, op: Op, file: OrderedFile | None) -> None:
-        """Nothing to commit: pages of the file are durable, whatever is lost of the metadata. A durable write
-        (O_DSYNC) settles its own pages, a sync all of them."""
-        if file is None:
-            return
-        pages = written(op) if op.kind == "write" else file.page_history
-        rest = file.with_durable(pages)
-        del self.files[op.file]
-        if rest.positions:
-            self.files[op.file] = rest
-        data = rest.base
+    def _flush_cache(self) -> None:
+        """X6: any other sync flushes the disk's cache. A file that was written again stays as it is."""
+        for number, file in list(self.files.items()):
+            if file.positions[-1] < file.cached_until:
+                self.bares = [self._with_data(image, number, file.current) for image in self.bares]
+                del self.files[number]
+        self._index_files()
+
+    def _with_data(self, image: Image, number: int, data: FileData) -> Image:
+        return image.with_data(number, data) if image.nodes.get(number) else image
+
+    def _settle_data(self, op: Op, file: OrderedFile) -> None:
+        """A durable write settles its own pages (E10), a sync all of them. From the commit on, the file keeps
+        its shape, so that all images can have the same data."""
+        data = file.current
+        if op.kind == "write":
+            rest = file.with_durable(written(op), self._durable_size(op, file))
+            data = rest.base
+            if data.digest != file.current.digest:
+                self.files[op.file] = rest
         self.kills = [*(image.with_data(op.file, data) for image in self.kills[:-1]), self.kill]
         self.bares = [image.with_data(op.file, data) for image in self.bares]
+
+    def _durable_size(self, op: Op, file: OrderedFile) -> FileData:
+        grows = op.offset + len(op.data) if self._reshaped.get(op.file) == self.at - 1 else 0
+        return (self.bares[-1].data(op.file) if grows else file.base).at_least(grows)
+
+    def _commit(self, commit: int, bare: Image) -> None:
+        """Metadata before `commit` is durable, with the data that is there whatever happens."""
+        done = commit - self.commit
+        self.kills, self.bares = self.kills[done:], [bare, *self.bares[done + 1 :]]
+        self.commit = commit
+        self._metadata = {at: None for at in self._metadata if at >= commit}
+        self.files = self._unwritten(bare)
         self._index_files()
 
     def _index_files(self) -> None:
@@ -173,8 +217,9 @@ class Ext4Model:
         """The files that still have pending data after a commit, based on their new durable content."""
         rest: dict[int, OrderedFile] = {}
         for number, file in self.files.items():
-            if bare.data(number).digest != self.kill.data(number).digest:
-                rest[number] = file.committed(bare.data(number))
+            base = bare.data(number) if bare.nodes.get(number) else file.base
+            if base.digest != self.kill.data(number).digest:
+                rest[number] = file.committed(base, self.commit)
         return rest
 
     def pending(self) -> list[int]:
@@ -190,7 +235,7 @@ class Ext4Model:
     def unwritten(self, count: int) -> list[int]:
         """The latest writes whose blocks may be allocated without their data, one per file."""
         found = [at for at in self.latest(count) if at in self._file_of]
-        newest = {self._file_of[at]: at for at in reversed(found)}
+        newest = {self._file_of[at]: at for at in reversed(found) if self.rules.sizes_first}
         return [at for at in newest.values() if not self._is_in_place(at)]
 
     def _is_in_place(self, position: int) -> bool:
@@ -205,7 +250,7 @@ class Ext4Model:
         op = file.operation(position)
         end = op.offset + len(op.data)
         if not file.in_place(op):
-            return [(cut, "absent") for cut in file.first_edge(op)]
+            return [(cut, "absent") for cut in file.first_edge(op) if self.rules.sizes_first]
         return [
             *((cut, "old") for cut in boundaries(op.offset, end, SECTOR)),
             *((cut, "head") for cut in boundaries(op.offset, end, PAGE)),
@@ -290,6 +335,14 @@ class Ext4Model:
             data = choice.files.get(number) or file.default(choice.full, choice.cut)
             gone |= set(file.missing(data, choice.cut))
         return sorted(gone)
+
+
+def _as_write(punch: Op, size: int) -> Op:
+    """X5: a hole within one page is zeros that are written."""
+    end = min(punch.offset + punch.length, size)
+    if end <= punch.offset or len(pages_of(punch.offset, punch.length)) > 1:
+        return punch
+    return msgspec.structs.replace(punch, kind="write", data=bytes(end - punch.offset))
 
 
 def boundaries(start: int, end: int, unit: int) -> list[int]:
