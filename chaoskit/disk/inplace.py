@@ -28,10 +28,12 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     allocates_early: bool  # ... and is, when the file is renamed over another or closed (E6, E7)
     writes_back_first: bool  # a truncation or allocation writes back what lies beyond the size on disk (X5)
     sync_flushes: bool  # sync flushes the disk's cache even if there is no metadata to write (X6)
+    in_place: bool  # pages that have a block are overwritten (E4), not written elsewhere (B2)
 
 
-EXT4 = Rules(sizes_first=True, grows_at_once=True, allocates_early=True, writes_back_first=False, sync_flushes=True)
-XFS = Rules(sizes_first=False, grows_at_once=False, allocates_early=False, writes_back_first=True, sync_flushes=False)
+EXT4 = Rules(sizes_first=True, grows_at_once=True, allocates_early=True, writes_back_first=False, sync_flushes=True, in_place=True)
+XFS = Rules(sizes_first=False, grows_at_once=False, allocates_early=False, writes_back_first=True, sync_flushes=False, in_place=True)
+BTRFS = Rules(sizes_first=False, grows_at_once=False, allocates_early=False, writes_back_first=False, sync_flushes=True, in_place=False)
 
 
 class DataChoice:
@@ -120,17 +122,22 @@ class OrderedFile(FilePending):
         return self.forced[index - 1][1] if index else NOTHING
 
     def settled(self, page: int) -> bool:
-        has_block = self.base.pages.get(page) is not None
+        has_block = self.base.pages.get(page) is not None and self.rules.in_place
         return has_block and page < self._intact and page not in self._punched
 
     def had_block(self, page: int) -> int:
         """Until when the page was overwritten in place; 0 if it had no block."""
-        if self.base.pages.get(page) is None or page in self._punched:
+        if not self.rules.in_place or self.base.pages.get(page) is None or page in self._punched:
             return 0
         return min((at for at, length in self._lost_blocks if page * PAGE >= length), default=1 << 62)
 
     def in_place(self, op: Op) -> bool:
         return op.kind == "write" and all(self.settled(page) for page in written(op))
+
+    def _waits(self, position: int, op: Op) -> bool:
+        """Whether the write appears as a whole, with its size, once it was written back."""
+        grows = op.offset + len(op.data) > self.version_before(position).size
+        return not self.in_place(op) or (grows and not self.rules.sizes_first)
 
     def first_edge(self, op: Op) -> list[int]:
         """How many bytes of an append go to a block that the file already has, if it needs others too."""
@@ -180,7 +187,7 @@ class OrderedFile(FilePending):
         """Everything except `lost`."""
         until, pages = cut, dict[int, int]()
         for position, op in self._mine(lost):
-            if not self.in_place(op):
+            if self._waits(position, op):
                 until = min(until, position)
             for page in (*written(op), *self._cleared_at(position)):
                 if self.settled(page):
@@ -202,7 +209,7 @@ class OrderedFile(FilePending):
         """Only the operations in `kept`, and earlier ones that these depend on."""
         until, pages = NOTHING, dict[int, int]()
         for position, op in self._mine(kept):
-            if not self.in_place(op):
+            if self._waits(position, op):
                 until = max(until, position + 1)
             for page in written(op):
                 if self.settled(page):

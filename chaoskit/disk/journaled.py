@@ -249,8 +249,11 @@ class JournaledModel:
         file = self.files[self._file_of[position]]
         op = file.operation(position)
         end = op.offset + len(op.data)
+        grows = end > file.version_before(position).size
+        if (op.durable or not self.rules.sizes_first) and (grows or not file.in_place(op)):
+            return []  # data comes before the size
         if not file.in_place(op):
-            return [(cut, "absent") for cut in file.first_edge(op) if self.rules.sizes_first]
+            return [(cut, "absent") for cut in file.first_edge(op)]
         return [
             *((cut, "old") for cut in boundaries(op.offset, end, SECTOR)),
             *((cut, "head") for cut in boundaries(op.offset, end, PAGE)),
@@ -264,6 +267,10 @@ class JournaledModel:
         for number, data in choice.files.items():
             if isinstance(image.nodes.get(number), FileNode):
                 image = image.with_data(number, self.files[number].content(data, choice.cut))
+        return self.recovered(image, choice.cut)
+
+    def recovered(self, image: Image, cut: int) -> Image:
+        """What the file system adds when it is mounted, to the metadata before `cut`."""
         return image
 
     def _choice(self, recipe: Recipe) -> Choice:
@@ -338,9 +345,9 @@ class JournaledModel:
 
 
 def _as_write(punch: Op, size: int) -> Op:
-    """X5: a hole within one page is zeros that are written."""
+    """X5: a hole that covers no page as a whole is zeros that are written."""
     end = min(punch.offset + punch.length, size)
-    if end <= punch.offset or len(pages_of(punch.offset, punch.length)) > 1:
+    if end <= punch.offset or -(-punch.offset // PAGE) < end // PAGE:
         return punch
     return msgspec.structs.replace(punch, kind="write", data=bytes(end - punch.offset))
 

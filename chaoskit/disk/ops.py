@@ -37,7 +37,7 @@ SYNC_KINDS: Final[frozenset[Kind]] = frozenset({"fsync", "fdatasync", "sync"})
 
 # What a power loss may lose: as these file systems do with their defaults, or anything that the fsync contract
 # permits.
-Profile = Literal["ext4", "xfs", "posix"]
+Profile = Literal["ext4", "xfs", "btrfs", "posix"]
 
 ROOT: Final = 0
 

@@ -76,6 +76,7 @@ from itertools import combinations
 
 import msgspec
 
+from chaoskit.disk.btrfs import BtrfsModel
 from chaoskit.disk.inplace import EXT4, XFS
 from chaoskit.disk.journaled import JournaledModel
 from chaoskit.disk.ops import Profile, Trace
@@ -103,6 +104,8 @@ def model_at(trace: Trace, at: int, profile: Profile, *, under_way: bool = False
 def new_model(trace: Trace, profile: Profile) -> Model:
     if profile == "posix":
         return PosixModel(trace)
+    if profile == "btrfs":
+        return BtrfsModel(trace)
     return JournaledModel(trace, {"ext4": EXT4, "xfs": XFS}[profile])
 
 

@@ -13,11 +13,12 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed as with_seed, settings
 
 from tests.disk.programs import INITIAL, PROGRAMS, do, initial_sizes
-from tests.realdisk.compare import Comparison, Program, compare, perform, random_plan, telling_plans, words
+from tests.realdisk.compare import Comparison, Plan, Program, compare, perform, random_plan, telling_plans, words
 from tests.realdisk.device import FILE_SYSTEMS, Workshop, missing
 from tests.realdisk.sequences import INITIAL as FILES, SEQUENCES
 
 PLANS = 6  # per generated program
+SOUND = 60  # ... and more, until every generated state was observed
 
 
 def generated_programs(seed: int, count: int) -> list[list[tuple]]:  # type: ignore[type-arg]
@@ -83,6 +84,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600, help="time limit")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--sequence", action="append", choices=sorted(SEQUENCES), help="only these sequences")
+    parser.add_argument("--plans", type=int, default=PLANS, help="hidden commits and writebacks per program")
+    parser.add_argument("--sound", action="store_true", help="go on until every generated state was observed")
     parser.add_argument("--only-programs", action="store_true", help="no sequences")
     parser.add_argument("-v", "--verbose", action="store_true")
     options = parser.parse_args()
@@ -111,16 +114,27 @@ def _sequences(home: Path, options: argparse.Namespace, end: float) -> int:
 
 
 def _programs(home: Path, options: argparse.Namespace, end: float) -> int:
-    shop, wrong, tried, disks = Workshop(home, FILE_SYSTEMS[options.file_system], INITIAL), 0, 0, 0
+    shop = Workshop(home, FILE_SYSTEMS[options.file_system], INITIAL)
+    wrong = tried = disks = made = unreached = 0
     for number, steps in enumerate(generated_programs(options.seed, options.programs)):
         if time.monotonic() > end:
             break
         program, rng = program_of(steps), random.Random(f"{options.seed}/{number}")
-        plans = [{}, *(random_plan(rng, len(steps)) for _ in range(PLANS - 1))]
-        found = compare(shop, options.file_system, program, INITIAL, plans, keep_open=rng.random() < 0.5, seed=number)
-        wrong += report(f"program {number} {steps}", found, verbose=options.verbose)
+        keep_open = options.sound or rng.random() < 0.5  # what is not open cannot be written back
+        count = len(perform(shop, program, INITIAL, {}, keep_open)[0].ops)
+        plans: list[Plan] = [{}, *(random_plan(rng, count) for _ in range(options.plans - 1))]
+        if options.sound:
+            plans += [*telling_plans(count), *(random_plan(rng, count) for _ in range(SOUND))]
+        found = compare(
+            *(shop, options.file_system, program, INITIAL, plans),
+            **{"keep_open": keep_open, "seed": number, "least": options.plans},
+        )
+        wrong += report(f"program {number} {steps}", found, verbose=options.verbose or options.sound)
         tried, disks = tried + 1, disks + found.disks
+        made += sum(map(len, found.generated))
+        unreached += len(list(found.unreached()))
     print(f"{tried} generated programs, {disks} disks mounted, seed {options.seed}")
+    print(f"{unreached} of {made} generated states were not observed")
     return wrong
 
 

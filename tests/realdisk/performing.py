@@ -64,9 +64,10 @@ class RealDisk(Disk):
             os.close(handle)
         self.handles = {}
 
-    def write_back(self, *, wait: bool) -> None:
-        """The dirty pages of every open file; without waiting, they are only on their way."""
-        for handle in set(self.handles.values()):
+    def write_back(self, *, wait: bool, only: int | None = None) -> None:
+        """The dirty pages of every open file, or of one; without waiting, they are only on their way."""
+        handles = sorted(set(self.handles.values()))
+        for handle in handles if only is None else handles[only : only + 1]:
             call("sync_file_range", handle, 0, 0, WRITE_AND_WAIT if wait else WRITE)
 
     def _really_shape(self, kind, path, fields):
