@@ -63,7 +63,7 @@ class JournaledModel:
 
     def begin(self, op: Op) -> None:
         position = self.at
-        if self.rules.writes_back_first and op.kind == "punch":
+        if op.kind == "punch":
             op = _as_write(op, self.kill.data(op.file).size)
         self.kills.append(apply(self.kill, op))
         self.bares.append(self.bares[-1])
@@ -345,7 +345,7 @@ class JournaledModel:
 
 
 def _as_write(punch: Op, size: int) -> Op:
-    """X5: a hole that covers no page as a whole is zeros that are written."""
+    """E5: a hole that covers no page as a whole is zeros that are written."""
     end = min(punch.offset + punch.length, size)
     if end <= punch.offset or -(-punch.offset // PAGE) < end // PAGE:
         return punch
