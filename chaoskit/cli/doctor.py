@@ -8,6 +8,8 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
 
 import msgspec
 import psutil
@@ -16,12 +18,14 @@ import rich_click as click
 from chaoskit import registry
 from chaoskit.cli.options import NOTHING_KNOWN
 from chaoskit.disk import interposer
+from chaoskit.disk.mounts import file_system_of
 from chaoskit.model import Schedule
 from chaoskit.run import environment
 from chaoskit.run.workspace import MEMORY, base_directory
 from chaoskit.search.rig import open_rig
 from chaoskit.settings import Settings
 from chaoskit.show.terminal import Terminal
+from chaoskit.wrong_use import WrongUse
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -103,6 +107,13 @@ def _kill_one() -> str:
     return f"one life in {took * 1000:.0f} ms, {len(run.traces[0])} persist points passed"
 
 
+def _file_system(directory: Path) -> Check:
+    try:
+        return Check("file system", True, file_system_of(directory).words(), "")
+    except OSError as error:
+        raise WrongUse(f"cannot look at {directory}: {error.strerror}") from None
+
+
 def machine_is_fit(found: list[Check]) -> bool:
     """Whether everything needed for a verdict works."""
     dispensable = {"memory file system", "interposer", "environments"}
@@ -110,16 +121,21 @@ def machine_is_fit(found: list[Check]) -> bool:
 
 
 @click.command()
-def doctor() -> None:
+@click.argument("directory", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
+def doctor(directory: Path | None) -> None:
     """Report what works on this machine, and what is missing.
 
-    Examples: `chaoskit doctor`, `CHAOSKIT_TMPDIR=/var/tmp chaoskit doctor`
+    With DIR, also which file system is under that directory, and which power-loss profile fits it (`chaoskit
+    run --profile`).
 
-    Exit codes: 0 everything needed for a verdict works, 3 something is missing.
+    Examples: `chaoskit doctor`, `chaoskit doctor /var/lib/my-agent`,
+    `CHAOSKIT_TMPDIR=/var/tmp chaoskit doctor`
+
+    Exit codes: 0 everything needed for a verdict works, 2 no such directory, 3 something is missing.
     """
     found = []
     terminal = Terminal()
-    for check in checks():
+    for check in chain([_file_system(directory)] if directory else [], checks()):
         found.append(check)
         missing = "" if check.works else f" -> {check.without_it}"
         line = f"{'ok' if check.works else 'NO':<3} {check.name:<20} "

@@ -6,7 +6,7 @@ import re
 import struct
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import rich_click as click
@@ -29,6 +29,8 @@ from chaoskit.cli.options import (
     write_json,
 )
 from chaoskit.cli.recent import remember, token_of
+from chaoskit.disk.mounts import file_system_of
+from chaoskit.disk.ops import Profile
 from chaoskit.faults.kind import kind
 from chaoskit.model import Repro, Verdict
 from chaoskit.registry import Resolved
@@ -51,6 +53,10 @@ NOT_A_SCHEDULE = (
 )
 
 
+def _profile(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    return file_system_of(Path.cwd()).profile if value == "auto" else value
+
+
 @click.command()
 @click.argument("scenarios", nargs=-1, required=True, metavar="SCENARIO...")
 @click.option(
@@ -70,11 +76,14 @@ NOT_A_SCHEDULE = (
 )
 @click.option(
     "--profile",
-    type=click.Choice(["ext4", "posix"]),
+    type=click.Choice(["auto", *get_args(Profile)]),
     default="ext4",
     show_default=True,
-    help="What a power loss may destroy. A finding under **ext4** is a bug; a finding under **posix** only "
-    "is a warning about other file systems.",
+    callback=_profile,
+    help="What a power loss may destroy. **auto**: as the file system under the current directory "
+    "(`chaoskit doctor .` names it). **ext4**, **xfs**, **btrfs**: as measured on these file systems; a "
+    "finding is a bug there. **posix**: everything that POSIX allows; a finding under posix only is a "
+    "warning about other file systems.",
 )
 @click.option(
     "--plan",

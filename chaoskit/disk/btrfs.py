@@ -1,7 +1,7 @@
 """The profile btrfs: a copy-on-write file system with a log for fsync, as measured on a real one.
 
-`power` has the rules B1 to B6. A state is a choice of a commit `m` (names, sizes and the data that was written
-back until then), and what the log adds: everything that was synced after `m`.
+`power` has the rules B1 to B5. A state is a choice of a commit `m` (names, sizes and the data that was
+written back until then), and what the log adds: everything that was synced after `m`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from chaoskit.disk.inplace import BTRFS
 from chaoskit.disk.journaled import JournaledModel
 from chaoskit.disk.ops import Op, Trace
 
-
 NOBODY = -2  # no object has this number
 
 
@@ -20,6 +19,11 @@ class BtrfsModel(JournaledModel):
         super().__init__(trace, BTRFS)
         self._logged: list[tuple[int, int]] = []  # (position after the sync, object)
         self._moves: list[tuple[int, int, int]] = []  # renames and links: position, object, old directory
+        self._concerns: dict[int, set[int]] = {}  # position -> objects that it changes
+
+    def begin(self, op: Op) -> None:
+        self._concerns[self.at] = {op.file, op.parent, op.parent2}
+        super().begin(op)
 
     def _name(self, position: int, op: Op) -> None:
         super()._name(position, op)
@@ -38,6 +42,7 @@ class BtrfsModel(JournaledModel):
             self.bares = [self._with_data(image, op.file, file.current) for image in self.bares]
             self._index_files()
         self._logged.append((self.at, op.file))
+        self._metadata = {at: None for at in self._metadata if op.file not in self._concerns[at]}
 
     def recovered(self, image: Image, cut: int) -> Image:
         entries = [(at, number) for at, number in self._logged if at > cut]
@@ -80,11 +85,14 @@ def _placed(image: Image, number: int, source: Image) -> Image:
 
 
 def _with_entries_of(image: Image, number: int, then: Image, source: Image) -> Image:
+    """What was there before stays; its later removal is not in the log."""
     wanted = dict(then.directory(number).entries.values())
     for name, _ in list(image.directory(number).entries.values()):
         if name not in wanted:
             image = image.with_entry(number, name, None)
-    for child in wanted.values():
+    for name, child in wanted.items():
+        if image.entry(number, name) == child:
+            continue
         new = image.nodes.get(child) is None
         image = _placed(image, child, source)
         if new and isinstance(then.nodes.get(child), DirNode):

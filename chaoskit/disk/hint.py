@@ -41,10 +41,12 @@ class Hint(msgspec.Struct, frozen=True):
     losses: tuple[Loss, ...]
     missing: tuple[MissingSync, ...]  # the smallest set; empty: no sync could have helped
     timeline: str
+    systems: str = ""  # on which file systems it can happen
 
     def __str__(self) -> str:
         first = self.losses[-1] if self.losses else None
-        text = [f"not durable: operation {first.position}, {first.words}"] if first else []
+        text = [self.systems] if self.systems else []
+        text += [f"not durable: operation {first.position}, {first.words}"] if first else []
         text += [f"missing: {sync}" for sync in self.missing]
         if not self.losses:
             text.append("nothing is lost in this state: a kill leaves the same state")

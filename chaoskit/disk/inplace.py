@@ -31,9 +31,30 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     in_place: bool  # pages that have a block are overwritten (E4), not written elsewhere (B2)
 
 
-EXT4 = Rules(sizes_first=True, grows_at_once=True, allocates_early=True, writes_back_first=False, sync_flushes=True, in_place=True)
-XFS = Rules(sizes_first=False, grows_at_once=False, allocates_early=False, writes_back_first=True, sync_flushes=False, in_place=True)
-BTRFS = Rules(sizes_first=False, grows_at_once=False, allocates_early=False, writes_back_first=False, sync_flushes=True, in_place=False)
+EXT4 = Rules(
+    sizes_first=True,
+    grows_at_once=True,
+    allocates_early=True,
+    writes_back_first=False,
+    sync_flushes=True,
+    in_place=True,
+)
+XFS = Rules(
+    sizes_first=False,
+    grows_at_once=False,
+    allocates_early=False,
+    writes_back_first=True,
+    sync_flushes=False,
+    in_place=True,
+)
+BTRFS = Rules(
+    sizes_first=False,
+    grows_at_once=False,
+    allocates_early=False,
+    writes_back_first=False,
+    sync_flushes=True,
+    in_place=False,
+)
 
 
 class DataChoice:
@@ -219,8 +240,11 @@ class OrderedFile(FilePending):
     def content(self, choice: DataChoice, cut: int) -> FileData:
         new = self.size_at(choice, cut)
         data, pages = self._start(choice) if self.only_writes else (new, self._settled_pages(choice))
+        first = self.base.size // PAGE if self.rules.writes_back_first else 1 << 62
         for page in pages:
-            data = data.put_leaf(page, self.page_before(page, choice.time_of(page, self)))
+            least = self.floor(cut) if page >= first else NOTHING  # X5
+            time = max(choice.time_of(page, self), least)
+            data = data.put_leaf(page, self.page_before(page, time))
         return data.fitted(new.size)
 
     def _cleared_at(self, position: int) -> tuple[int, ...]:

@@ -1,10 +1,10 @@
 """The profiles ext4 and xfs: file systems that journal metadata and write data in place, as measured on real
 ones (`tests/realdisk`).
 
-`power` has the rules E1 to E10 and X1 to X6. A state is a choice of a cut `m` in the sequence of metadata operations
-(E1), for each file with pending data two times, up to which its new pages have blocks and up to which these
-have data (E3), and a time for each page that is overwritten in place (E4). Every choice corresponds to one
-execution of the real file system.
+`power` has the rules E1 to E10 and X1 to X6. A state is a choice of a cut `m` in the sequence of metadata
+operations (E1), for each file with pending data two times, up to which its new pages have blocks and up to
+which these have data (E3), and a time for each page that is overwritten in place (E4). Every choice
+corresponds to one execution of the real file system.
 
 The model keeps two images per position since the last commit: everything (`kills`), and all metadata
 without data (`bares`). A state is one of them with a few files changed.
@@ -93,14 +93,17 @@ class JournaledModel:
     def _reshape(self, position: int, op: Op) -> None:
         """Truncate, allocate, punch: metadata, without the data of earlier writes (E5), or with it (X5)."""
         end = op.length if op.kind == "truncate" else op.offset + op.length
-        if self.rules.writes_back_first and op.file in self.files and self._sets_size(op):
-            if end > self.bares[-1].data(op.file).size:
-                self._flush(op.file, position, position)
+        beyond = self._sets_size(op) and end > self.bares[-1].data(op.file).size
+        if self.rules.writes_back_first and beyond and op.file in self.files:
+            self._flush(op.file, position, position)
+        same_size = op.kind == "truncate" and op.length == self.kills[-2].data(op.file).size
         self._file(op.file).add(position, op, self.kill.data(op.file))
         self._file_of[position] = op.file
         self.bares[-1] = apply(self.bares[-1], op)
         self._note_metadata(position)
-        self._changed[op.file] = self._reshaped[op.file] = position
+        self._changed[op.file] = position
+        if not same_size:
+            self._reshaped[op.file] = position
         if self.rules.allocates_early and op.kind == "truncate" and op.length == 0:
             self._rewritten.add(op.file)
 
@@ -191,14 +194,17 @@ class JournaledModel:
         if op.kind == "write":
             rest = file.with_durable(written(op), self._durable_size(op, file))
             data = rest.base
-            if data.digest != file.current.digest:
+            if rest.positions:
                 self.files[op.file] = rest
         self.kills = [*(image.with_data(op.file, data) for image in self.kills[:-1]), self.kill]
         self.bares = [image.with_data(op.file, data) for image in self.bares]
 
     def _durable_size(self, op: Op, file: OrderedFile) -> FileData:
-        grows = op.offset + len(op.data) if self._reshaped.get(op.file) == self.at - 1 else 0
-        return (self.bares[-1].data(op.file) if grows else file.base).at_least(grows)
+        """Whole pages are written, so the size may grow to the end of the last one."""
+        if self._reshaped.get(op.file) != self.at - 1:
+            return file.base
+        end = written(op).stop * PAGE
+        return self.bares[-1].data(op.file).at_least(min(file.current.size, end))
 
     def _commit(self, commit: int, bare: Image) -> None:
         """Metadata before `commit` is durable, with the data that is there whatever happens."""
@@ -271,6 +277,7 @@ class JournaledModel:
 
     def recovered(self, image: Image, cut: int) -> Image:
         """What the file system adds when it is mounted, to the metadata before `cut`."""
+        del cut
         return image
 
     def _choice(self, recipe: Recipe) -> Choice:

@@ -35,8 +35,8 @@ NAME_KINDS: Final[frozenset[Kind]] = frozenset(
 DATA_KINDS: Final[frozenset[Kind]] = frozenset({"write", "truncate", "allocate", "punch"})
 SYNC_KINDS: Final[frozenset[Kind]] = frozenset({"fsync", "fdatasync", "sync"})
 
-# What a power loss may lose: as these file systems do with their defaults, or anything that the fsync contract
-# permits.
+# What a power loss may lose: as these file systems do with their defaults, or anything that the fsync
+# contract permits.
 Profile = Literal["ext4", "xfs", "btrfs", "posix"]
 
 ROOT: Final = 0

@@ -36,23 +36,27 @@ a written one, or a zero where the file was not written before.
  R9  The last write may be torn at any byte: the rest absent, zeros (where the file grew), or old. So may a
      durable write that has not returned.
 
-Profile `ext4` (the defaults: data=ordered, delalloc, auto_da_alloc, dioread_nolock, 4 KiB blocks), as
-measured on Linux 6.18 (`tests/realdisk`): a state is generated only if one execution of the real file system
-explains it. A finding here is a bug. Zeros in place of new data (E3, E6, E7) need Linux 5.6 or newer, or the
-option dioread_nolock.
+Profiles `ext4`, `xfs` and `btrfs`, each with its defaults and 4 KiB blocks, as measured on Linux 6.18
+(`tests/realdisk`): a state is generated only if one execution of the real file system explains it. A finding
+here is a bug. At any time, unknown to the program, the kernel may commit metadata or write back data.
+
+`ext4` (data=ordered, delalloc, auto_da_alloc, dioread_nolock). Zeros in place of new data (E3, E6, E7) need
+Linux 5.6 or newer, or the option dioread_nolock.
  E1  Metadata is journaled in order: names, truncations, allocations and sizes persist as a prefix
      of the sequence in which they happened (jbd2 commits whole transactions).
- E2  fsync or fdatasync of a file makes its data durable. It commits all metadata so far if that file's
-     inode has changed since the last commit; fdatasync ignores times. Otherwise it commits nothing.
+ E2  fsync or fdatasync of a file makes its data durable, and all metadata up to the last change of that
+     file's inode; fdatasync ignores times. If that was committed before, it commits nothing.
  E3  A page without a block gets one when the file is written back, in the order of writing; the size on
      disk grows with it. The block counts as unwritten until its data is on disk *and* a later commit
      says so. A new file may therefore be empty, shorter, or as long as it should be and full of zeros.
  E4  A page that has a block is overwritten in place, at any time, whatever the journal does: each
      such page shows its content at some time since it was durable, independently of the others.
  E5  A program writes page by page. The size on disk moves at once, as metadata, over a page that already
-     has a block, and its data comes later: an append may end in zeros, or at the end of that block.
-     Truncate, fallocate and punch are metadata; they do not write back what was written before. A
-     truncation clears the rest of its last block in place (E4), even if the new size is lost.
+     has a block, and its data comes later: an append may end in zeros, or at the end of that block. (With
+     some folios in the page cache it does not move at once; the model always moves it.) Truncate,
+     fallocate and punch are metadata; they do not write back what was written before. A truncation clears
+     the rest of its last block in place (E4), even if the new size is lost, and so does a hole that covers
+     no whole page.
  E6  rename over an existing file allocates blocks for the renamed one first (auto_da_alloc), so that it is
      never empty. It does not wait for the data: the file may be full of zeros.
  E7  A file truncated to zero and written again gets its blocks when it is first closed (auto_da_alloc);
@@ -61,11 +65,35 @@ option dioread_nolock.
      A write that makes the file longer is torn only where its pages begin to need blocks (E5).
  E9  sync writes everything.
  E10 A durable write (O_SYNC, O_DSYNC) makes its own pages durable, not those that were written before. While
-     it is under way, it may be torn as any other write.
+     it is under way, it may be torn if it overwrites in place.
+
+`xfs`
+ X1  Metadata is logged in order, as E1. fsync and fdatasync as E2, writes in place as E4, durable writes as
+     E10.
+ X2  The size on disk grows when new data is on disk, not before: a new file may be empty or shorter, and an
+     append may be missing. Neither is ever full of zeros.
+ X3  rename over an existing file waits for nothing: the file may be empty. So may one that was truncated
+     and written again, whether it was closed or not.
+ X4  A write that makes the file longer is not torn.
+ X5  A truncation or an allocation that sets the size first writes back what lies beyond the size on disk.
+ X6  sync writes everything, but does not flush the disk's own cache if no metadata is left to write: data
+     overwritten in place can still be lost, until the next fsync of anything.
+
+`btrfs`
+ B1  A commit makes names, sizes and truncations so far durable, and the data that was written back until
+     then. Names that were not synced persist as a prefix of the sequence in which they happened.
+ B2  Nothing is overwritten in place: after a power loss, a file has a content that it had at some time, or
+     zeros where a truncation made it longer. No write is torn, not even one under way.
+ B3  fsync or fdatasync of a file writes it to a log: its data, its names, and the directories above it.
+     Nothing else becomes durable. fsync of a directory logs its entries; a new file among them is empty.
+ B4  After that, renames and links of logged objects, or out of logged directories, are written to the log
+     with the next sync of anything.
+ B5  rename over an existing file waits for nothing, as X3. sync commits.
 
 Recipes by generator: keep everything, drop everything unsynced (`whole`); drop one or keep one, the
 latest first (`singles`); names without data, data without names (`apart`); tear the last write
-(`torn`), or a durable one that has not returned (`under_way`); `pairs`; seeded `subsets`. `power_states` decides where and in which order to use them.
+(`torn`), or a durable one that has not returned (`under_way`); `pairs`; seeded `subsets`. `power_states`
+decides where and in which order to use them.
 """
 
 from __future__ import annotations

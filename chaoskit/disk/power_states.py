@@ -19,6 +19,7 @@ from chaoskit.disk.ops import SYNC_KINDS, Profile, Trace
 from chaoskit.disk.power import (
     RecipeGenerator,
     apart,
+    model_at,
     new_model,
     pairs,
     singles,
@@ -135,6 +136,16 @@ def _candidates(
     rng = random.Random(f"{seed}/{at}")
     for recipe in chain.from_iterable(generate(model, rng) for generate in generators):
         yield Candidate(at, profile, recipe, model.build(recipe))
+
+
+def states_at(trace: Trace, at: int, profile: Profile, seed: int = 0) -> Iterator[Candidate]:
+    """The distinct states of one position, the most revealing first."""
+    model = model_at(trace, at, profile)
+    seen: set[int] = set()
+    for candidate in _candidates(model, at, profile, (*BASIC_GENERATORS, *DEEP_GENERATORS), seed):
+        if candidate.image.digest not in seen:
+            seen.add(candidate.image.digest)
+            yield candidate
 
 
 def _distinct(found: Iterator[PowerState]) -> Iterator[PowerState]:

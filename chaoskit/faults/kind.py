@@ -56,7 +56,7 @@ class FaultKind(msgspec.Struct, frozen=True, kw_only=True):
     selects: bool = False  # its states are a selection: there are too many to try them all
     # For a finding on a rebuilt state: the smallest fault that shows it, and what would have prevented it.
     minimise: Callable[[Recording, Any, StillBad], Fault] | None = None
-    explain: Callable[[Recording, Any], Hint] | None = None
+    explain: Callable[[Recording, Any, StillBad | None], Hint] | None = None
 
 
 def kinds() -> dict[str, FaultKind]:

@@ -17,6 +17,7 @@ from chaoskit.disk.image import DirNode, FileNode, Image
 from chaoskit.disk.ops import Profile, Trace
 from chaoskit.disk.power_states import power_states
 from chaoskit.disk.recipe import Candidate, Recipe
+from chaoskit.disk.systems import in_words, possible_on
 from chaoskit.faults.kind import Arming, FaultKind, StateSource, StillBad
 from chaoskit.model import Fault, Firing, PersistPoint
 from chaoskit.recording import CrashState, Recording, points
@@ -116,11 +117,21 @@ def minimise(recording: Recording, fault: PowerLoss, still_bad: StillBad) -> Fau
     return state_of(smallest, points(recording.trace), recording.trace.base).fault
 
 
-def explain(recording: Recording, fault: PowerLoss) -> hint.Hint:
-    """Which missing sync would have prevented it."""
+def explain(recording: Recording, fault: PowerLoss, still_bad: StillBad | None) -> hint.Hint:
+    """Which missing sync would have prevented it; with `still_bad`, also on which file systems it happens."""
     candidate = candidate_of(recording.trace, fault)
     acknowledged = [at for at in recording.ack_positions() if at <= candidate.at]
-    return hint.explain(recording.trace, candidate, acknowledged[-1] if acknowledged else None)
+    found = hint.explain(recording.trace, candidate, acknowledged[-1] if acknowledged else None)
+    if still_bad is None:
+        return found
+
+    def shows_it(image: Image) -> bool:
+        return still_bad(CrashState(candidate.at, image, fault))
+
+    systems = in_words(possible_on(recording.trace, candidate, shows_it))
+    if fault.profile == "ext4" and fault.way in ("zeros", "sizes"):
+        systems += " (on ext4 since Linux 5.6, or with dioread_nolock)"
+    return msgspec.structs.replace(found, systems=systems)
 
 
 KIND = FaultKind(

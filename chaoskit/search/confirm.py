@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from chaoskit.faults.kind import kind_of
+from chaoskit.faults.kind import StillBad, kind_of
 from chaoskit.model import Schedule, Workload
 from chaoskit.recording import CrashState, Recording
 from chaoskit.run.supervisor import OutOfTime
@@ -42,9 +42,12 @@ def confirm_all(
             real[witness.key] = found.witnesses[witness.key]
     for number, (key, witness) in enumerate(real.items(), 1):
         announce(f"simplifying {number} of {len(real)} findings")
-        smaller = _smaller(witness, rig, recording, workload)
-        if smaller:
-            found.confirm(found.witnesses[key], _explained(smaller, recording))
+        smallest = _smaller(witness, rig, recording, workload) or found.witnesses[key]
+        try:
+            smallest = _explained(smallest, recording, _still_bad(smallest, rig, recording, workload))
+        except OutOfTime:
+            smallest = _explained(smallest, recording)
+        found.confirm(found.witnesses[key], smallest)
 
 
 def _smaller(witness: Witness, rig: Rig, recording: Recording, workload: Workload) -> Witness | None:
@@ -64,11 +67,15 @@ def _minimise(witness: Witness, rig: Rig, recording: Recording, workload: Worklo
     if minimise is None or len(witness.schedule.faults) > 1:  # the recording is that of the first life
         return witness.schedule
 
+    return Schedule((minimise(recording, fault, _still_bad(witness, rig, recording, workload)),))
+
+
+def _still_bad(witness: Witness, rig: Rig, recording: Recording, workload: Workload) -> StillBad:
     def still_bad(state: CrashState) -> bool:
         found = rig.judge_state(recording, state, workload).judgement.findings
         return any(finding.signature == witness.finding.signature for finding in found)
 
-    return Schedule((minimise(recording, fault, still_bad),))
+    return still_bad
 
 
 def _reproduced(witness: Witness, schedule: Schedule, rig: Rig, workload: Workload) -> Witness | None:
@@ -82,9 +89,9 @@ def _reproduced(witness: Witness, schedule: Schedule, rig: Rig, workload: Worklo
     return None
 
 
-def _explained(witness: Witness, recording: Recording) -> Witness:
+def _explained(witness: Witness, recording: Recording, still_bad: StillBad | None = None) -> Witness:
     fault = witness.schedule.faults[-1]
     explain = kind_of(fault).explain
     if explain is None or len(witness.schedule.faults) > 1:  # the recording is that of the first life
         return witness
-    return msgspec.structs.replace(witness, hint=explain(recording, fault))
+    return msgspec.structs.replace(witness, hint=explain(recording, fault, still_bad))

@@ -24,6 +24,7 @@ DISK_RUNS = 60  # real runs
 FULL_RUNS = 90  # operations fail at their beginning or halfway
 RECOVERY_RUNS = 60
 RACES = 3
+OTHERS: tuple[Profile, ...] = ("xfs", "btrfs")
 LONG_STATES = 60  # of the long workload, per plan
 
 
@@ -155,13 +156,25 @@ TIERS = (
         on_long=True,
         of_power=True,
     ),
+    *(
+        Tier(
+            name=f"power-{profile}",
+            summary=f"power loss: unsynced data is lost in the ways that {profile} allows; most revealing"
+            " states first",
+            plan=_power(profile),
+            also=_power_in_recovery(profile),
+            of_power=True,
+            default=False,  # findings under ext4 and posix say whether they happen there, too
+        )
+        for profile in OTHERS
+    ),
     Tier(
         name="power-posix",
         summary="power loss: unsynced data is lost in any way that POSIX allows; most revealing states first",
         plan=_power("posix"),
         also=_power_in_recovery("posix"),
         of_power=True,
-        note="a finding under posix only is a warning about file systems other than ext4",
+        note="a finding under posix only is a warning about file systems other than ext4, xfs and btrfs",
     ),
     Tier(
         name="disk-full",

@@ -13,7 +13,16 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed as with_seed, settings
 
 from tests.disk.programs import INITIAL, PROGRAMS, do, initial_sizes
-from tests.realdisk.compare import Comparison, Plan, Program, compare, perform, random_plan, telling_plans, words
+from tests.realdisk.compare import (
+    Comparison,
+    Plan,
+    Program,
+    compare,
+    perform,
+    random_plan,
+    telling_plans,
+    words,
+)
 from tests.realdisk.device import FILE_SYSTEMS, Workshop, missing
 from tests.realdisk.sequences import INITIAL as FILES, SEQUENCES
 
@@ -127,7 +136,9 @@ def _programs(home: Path, options: argparse.Namespace, end: float) -> int:
             plans += [*telling_plans(count), *(random_plan(rng, count) for _ in range(SOUND))]
         found = compare(
             *(shop, options.file_system, program, INITIAL, plans),
-            **{"keep_open": keep_open, "seed": number, "least": options.plans},
+            keep_open=keep_open,
+            seed=number,
+            least=options.plans,
         )
         wrong += report(f"program {number} {steps}", found, verbose=options.verbose or options.sound)
         tried, disks = tried + 1, disks + found.disks

@@ -14,9 +14,9 @@ from itertools import combinations, groupby, islice, product
 
 import msgspec
 
+from chaoskit.disk.btrfs import BtrfsModel
 from chaoskit.disk.filedata import FileData
 from chaoskit.disk.image import FileNode, Image
-from chaoskit.disk.btrfs import BtrfsModel
 from chaoskit.disk.inplace import EXT4, NOTHING, XFS, DataChoice, OrderedFile
 from chaoskit.disk.journaled import JournaledModel
 from chaoskit.disk.ops import Profile, Trace
