@@ -124,18 +124,21 @@ class OrderedFile(FilePending):
         return rest
 
     def in_cache(self, at: int) -> OrderedFile:
-        """After a sync that flushed nothing: only what was overwritten in place can be lost."""
-        pages = [page for page in self.page_history if self.settled(page)]
-        base = _with_leaves(self.current, {page: self.base.pages.get(page) for page in pages})
+        """After a sync that flushed nothing: only what was overwritten in place can be lost. A new page got
+        its block from the first write, so that the others overwrite it."""
+        since = {page: NOTHING for page in self.page_history if self.settled(page)}
+        for page, history in self.page_history.items():
+            if page not in since and len(history) > 1:
+                since[page] = history[0][0] + 1
+        base = _with_leaves(self.current, {page: self.page_before(page, at) for page, at in since.items()})
         rest = OrderedFile(base, self.rules)
         for position, op in zip(self.positions, self.ops, strict=True):
-            if op.kind == "write" and any(page in pages for page in written(op)):
-                rest.add(position, op, _with_leaves(base, self._leaves_before(pages, position + 1)))
+            if any(position >= since.get(page, at) for page in written(op)):
+                times = {page: max(position + 1, first) for page, first in since.items()}
+                leaves = {page: self.page_before(page, time) for page, time in times.items()}
+                rest.add(position, op, _with_leaves(base, leaves))
         rest.cached_until = at
         return rest
-
-    def _leaves_before(self, pages: Collection[int], position: int) -> dict[int, Leaf | None]:
-        return {page: self.page_before(page, position) for page in pages}
 
     def floor(self, cut: int) -> int:
         """With metadata kept up to `cut`, what was written before this position has blocks (E6, E7)."""
