@@ -1,7 +1,10 @@
-"""Writes docs/registry.md from the registries; a test checks that it is up to date."""
+"""Writes docs/registry.md from the registries, and the table of docs/power-loss.md from what was measured;
+tests check that both are up to date."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -10,7 +13,10 @@ from chaoskit.faults.kind import kinds
 from chaoskit.model import Claim
 from chaoskit.search.tiers import tiers
 
-PAGE = Path(__file__).parent.parent / "docs" / "registry.md"
+DOCS = Path(__file__).parent.parent / "docs"
+PAGE = DOCS / "registry.md"
+POWER_LOSS = DOCS / "power-loss.md"
+MARKS = ("<!-- measured -->\n", "<!-- end -->\n")
 
 
 def table(title: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
@@ -59,5 +65,37 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def measured() -> str:
+    """What is left after a save had returned, with counts; what may be found if it had not."""
+    data = json.loads((DOCS / "power-loss.json").read_text())
+    systems = list(data["systems"])
+    lines = [f"| way | {' | '.join(systems)} |", f"|---|{'---|' * len(systems)}"]
+    for name, title in data["ways"].items():
+        cells = [_cell(data["systems"][system][name]) for system in systems]
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    disks = sum(row["disks"] for rows in data["systems"].values() for row in rows.values())
+    lines += ["", f"Linux {data['kernel']}, default options, {disks:,} disks mounted and read."]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(row: dict) -> str:  # type: ignore[type-arg]
+    """Bold: the save has returned, and neither the old nor the new content is there."""
+    bad = {"damaged", "empty", "zeros", "missing"}
+    found = {**dict.fromkeys(row["after_in_model"], 0), **row["after"]}
+    order = sorted(found, key=lambda outcome: (outcome not in ("new", "old"), outcome))
+    parts = [
+        f"**{outcome}** {found[outcome]}" if outcome in bad else f"{outcome} {found[outcome]}"
+        for outcome in order
+    ]
+    risky = [outcome for outcome in row["during_in_model"] if outcome in bad]
+    return ", ".join(parts) + (f"; meanwhile: {', '.join(risky)}" if risky else "")
+
+
+def with_table(text: str) -> str:
+    start, end = map(re.escape, MARKS)
+    return re.sub(f"(?s)({start}).*?({end})", lambda m: f"{m[1]}\n{measured()}\n{m[2]}", text)
+
+
 if __name__ == "__main__":
     PAGE.write_text(page())
+    POWER_LOSS.write_text(with_table(POWER_LOSS.read_text()))

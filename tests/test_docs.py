@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,26 @@ def blocks(language, page=README):
 def test_the_tables_are_generated_from_the_registries():
     page = runpy.run_path(str(ROOT / "ci" / "tables.py"))["page"]()
     assert PAGES["registry.md"] == page, "run: python ci/tables.py"
+
+
+def test_the_table_of_power_losses_is_what_was_measured():
+    with_table = runpy.run_path(str(ROOT / "ci" / "tables.py"))["with_table"]
+    assert PAGES["power-loss.md"] == with_table(PAGES["power-loss.md"]), "run: python ci/tables.py"
+
+
+def test_the_code_on_the_page_about_power_loss_works(tmp_path):
+    code: dict[str, Any] = {"os": os, "Path": Path}
+    for block in blocks("python", PAGES["power-loss.md"]):
+        exec(block, code)  # noqa: S102 - the code on our own page
+    code["replace"](tmp_path / "file", b"one")
+    code["replace"](tmp_path / "file", b"two")
+    for line in (b"1", b"2"):
+        code["append"](tmp_path / "log", line)
+    with (tmp_path / "log").open("ab") as log:
+        log.write(b"a line that was cut")
+    assert (tmp_path / "file").read_bytes() == b"two"
+    assert code["lines"](tmp_path / "log") == [b"1", b"2"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "log"]
 
 
 def test_the_scenario_on_its_page_is_the_example_that_runs(chaoskit):

@@ -240,4 +240,6 @@ def test_the_same_state_needs_no_judge():
 def test_the_file_systems_in_words():
     assert in_words({"ext4": True, "xfs": True, "btrfs": False}) == "happens on ext4, xfs; not seen on btrfs"
     assert in_words({"ext4": True, "xfs": True, "btrfs": True}) == "happens on ext4, xfs, btrfs"
-    assert in_words({"ext4": False, "xfs": False, "btrfs": False}).startswith("not seen on ext4, xfs or btrfs")
+    assert in_words({"ext4": False, "xfs": False, "btrfs": False}).startswith(
+        "not seen on ext4, xfs or btrfs"
+    )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import json
+import platform
 import random
 import sys
 import tempfile
@@ -10,9 +12,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 from hypothesis import HealthCheck, Phase, given, seed as with_seed, settings
 
 from tests.disk.programs import INITIAL, PROGRAMS, do, initial_sizes
+from tests.realdisk import ways
 from tests.realdisk.compare import (
     Comparison,
     Plan,
@@ -96,6 +100,7 @@ def main() -> int:
     parser.add_argument("--plans", type=int, default=PLANS, help="hidden commits and writebacks per program")
     parser.add_argument("--sound", action="store_true", help="go on until every generated state was observed")
     parser.add_argument("--only-programs", action="store_true", help="no sequences")
+    parser.add_argument("--ways", type=Path, help="measure how programs save files, and add it to this file")
     parser.add_argument("-v", "--verbose", action="store_true")
     options = parser.parse_args()
     system = FILE_SYSTEMS[options.file_system]
@@ -105,11 +110,26 @@ def main() -> int:
         return 3
     end = time.monotonic() + options.seconds
     with tempfile.TemporaryDirectory(dir="/dev/shm") as home:
+        if options.ways:
+            _ways(Path(home), options)
+            return 0
         wrong = 0 if options.only_programs else _sequences(Path(home), options, end)
         if not options.sequence:
             wrong += _programs(Path(home), options, end)
     print(f"{wrong} states of a real {system.name} are impossible in the model")
     return 1 if wrong else 0
+
+
+def _ways(home: Path, options: argparse.Namespace) -> None:
+    shop = Workshop(home, FILE_SYSTEMS[options.file_system], ways.INITIAL)
+    known = json.loads(options.ways.read_text()) if options.ways.exists() else {"systems": {}}
+    known["kernel"] = platform.release().partition("-")[0]
+    known["ways"] = {name: way.title for name, way in ways.WAYS.items()}
+    rows = known["systems"].setdefault(options.file_system, {})
+    for name, way in ways.WAYS.items():
+        rows[name] = msgspec.to_builtins(ways.measure(shop, options.file_system, way))
+        print(f"{options.file_system}: {way.title}: {rows[name]}", flush=True)
+    options.ways.write_text(json.dumps(known, indent=1) + "\n")
 
 
 def _sequences(home: Path, options: argparse.Namespace, end: float) -> int:

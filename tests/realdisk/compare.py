@@ -9,6 +9,7 @@ the model generates must be observed.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, groupby, islice, product
 
@@ -77,6 +78,7 @@ class Comparison(msgspec.Struct, kw_only=True):
     possible: list[set[State]]  # ... with every choice that the model can make
     profile: Profile
     observed: list[dict[State, str]]  # by position, with how it came about
+    counts: list[Counter[State]]  # ... and how often
     disks: int = 0
 
     def unexplained(self) -> Iterator[tuple[int, State, str]]:
@@ -121,6 +123,7 @@ def compare(
         generated=[few for few, _ in made],
         possible=[all_ for _, all_ in made],
         observed=[{} for _ in positions],
+        counts=[Counter() for _ in positions],
         profile=profile,
     )
     rng = random.Random(seed)
@@ -132,6 +135,7 @@ def compare(
             for crash in crashes(log, shop.blank, rng):
                 state = frozenset(crashed.survivors(crash.blocks).items())
                 found.disks += 1
+                found.counts[crash.done][state] += 1
                 found.observed[crash.done].setdefault(state, f"{dict(plan)}, {crash.label}")
     return found
 
