@@ -116,12 +116,21 @@ class OrderedFile(FilePending):
         triples = list(zip(self.positions, self.ops, self.versions, strict=True))
         if any(op.kind != "write" for op in self.ops[:done]):
             # Earlier versions had another shape: what is pending of them is written back as a whole.
-            last = max((n for n in range(done) if self.ops[n].kind == "write"), default=None)
-            whole = [] if last is None else [(self.positions[last], self.ops[last], self.versions[done - 1])]
-            triples[:done] = whole
+            triples[:done] = self._as_one_write(done)
         for triple in triples:
             rest.add(*triple)
         return rest
+
+    def _as_one_write(self, count: int) -> list[tuple[int, Op, FileData]]:
+        writes = [(at, op) for at, op in zip(self.positions, self.ops[:count], strict=False) if written(op)]
+        if not writes:
+            return []
+        after = self.versions[count - 1]
+        start = min(op.offset for _, op in writes)
+        end = min(after.size, max(op.offset + len(op.data) for _, op in writes))
+        data = after.read_range(start, end - start) if end > start else b""
+        position, last = writes[-1]
+        return [(position, msgspec.structs.replace(last, offset=start, data=data), after)] if data else []
 
     def in_cache(self, at: int) -> OrderedFile:
         """After a sync that flushed nothing: only what was overwritten in place can be lost. A new page got
