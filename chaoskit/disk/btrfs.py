@@ -49,24 +49,32 @@ class BtrfsModel(JournaledModel):
         if not entries:
             return image
         last = entries[-1][0]
-        source = self.kills[last - self.commit]
+        latest = self.kills[last - self.commit]
         for at, number in entries:
-            image = _replayed(image, number, self.kills[at - self.commit], source)
+            image = _replayed(image, number, self.kills[at - self.commit], latest)
         for position, number, home in self._moves:
             before = {logged for at, logged in entries if at <= position}
             if position < last and before & {number, home}:
-                image = _placed(image, number, source)  # B4
+                image = _placed(image, number, latest)  # B4
         return image
 
 
-def _replayed(image: Image, number: int, then: Image, source: Image) -> Image:
-    image = _placed(image, number, source)
+def _replayed(image: Image, number: int, then: Image, last: Image) -> Image:
+    """`then`: when the object was logged. `last`: at the last sync, with which later removals are logged."""
+    image = _removed(_placed(image, number, then), number, last)
     node = then.nodes.get(number)
     if isinstance(node, FileNode):
         return image.with_data(number, node.data)
     if isinstance(node, DirNode) and isinstance(image.nodes.get(number), DirNode):
-        return _with_entries_of(image, number, then, source)
+        return _with_entries_of(image, number, then, last)
     return image
+
+
+def _removed(image: Image, number: int, last: Image) -> Image:
+    node, later = image.nodes.get(number), last.nodes.get(number)
+    if node is None or later is None or later.links:
+        return image
+    return image.with_entries([(parent, name, None) for parent, name in node.links])
 
 
 def _placed(image: Image, number: int, source: Image) -> Image:
@@ -84,7 +92,7 @@ def _placed(image: Image, number: int, source: Image) -> Image:
     return image.with_entries([*gone, *((parent, name, number) for parent, name in node.links)])
 
 
-def _with_entries_of(image: Image, number: int, then: Image, source: Image) -> Image:
+def _with_entries_of(image: Image, number: int, then: Image, last: Image) -> Image:
     """What was there before stays; its later removal is not in the log."""
     wanted = dict(then.directory(number).entries.values())
     for name, _ in list(image.directory(number).entries.values()):
@@ -94,7 +102,7 @@ def _with_entries_of(image: Image, number: int, then: Image, source: Image) -> I
         if image.entry(number, name) == child:
             continue
         new = image.nodes.get(child) is None
-        image = _placed(image, child, source)
+        image = _removed(_placed(image, child, then), child, last)
         if new and isinstance(then.nodes.get(child), DirNode):
-            image = _with_entries_of(image, child, then, source)
+            image = _with_entries_of(image, child, then, last)
     return image
