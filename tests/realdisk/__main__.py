@@ -16,7 +16,7 @@ import msgspec
 from hypothesis import HealthCheck, Phase, given, seed as with_seed, settings
 
 from tests.disk.programs import INITIAL, PROGRAMS, do, initial_sizes
-from tests.realdisk import ways
+from tests.realdisk import ways, whole_stores
 from tests.realdisk.compare import (
     Comparison,
     Plan,
@@ -101,6 +101,7 @@ def main() -> int:
     parser.add_argument("--sound", action="store_true", help="go on until every generated state was observed")
     parser.add_argument("--only-programs", action="store_true", help="no sequences")
     parser.add_argument("--ways", type=Path, help="measure how programs save files, and add it to this file")
+    parser.add_argument("--stores", action="store_true", help="whole stores instead of programs")
     parser.add_argument("-v", "--verbose", action="store_true")
     options = parser.parse_args()
     system = FILE_SYSTEMS[options.file_system]
@@ -110,6 +111,8 @@ def main() -> int:
         return 3
     end = time.monotonic() + options.seconds
     with tempfile.TemporaryDirectory(dir="/dev/shm") as home:
+        if options.stores:
+            return _stores(Path(home), options)
         if options.ways:
             _ways(Path(home), options)
             return 0
@@ -130,6 +133,23 @@ def _ways(home: Path, options: argparse.Namespace) -> None:
         rows[name] = msgspec.to_builtins(ways.measure(shop, options.file_system, way))
         print(f"{options.file_system}: {way.title}: {rows[name]}", flush=True)
     options.ways.write_text(json.dumps(known, indent=1) + "\n")
+
+
+def _stores(home: Path, options: argparse.Namespace) -> int:
+    shop, wrong = Workshop(home, FILE_SYSTEMS[options.file_system], {}), 0
+    for name, store in whole_stores.STORES.items():
+        real = whole_stores.on_a_real_disk(shop, store)
+        model = whole_stores.in_the_model(store, options.file_system, home / name)
+        agree = set(real) <= set(model)
+        wrong += not agree
+        missing_there = ", ".join(sorted(set(model) - set(real))) or "nothing"
+        print(f"{options.file_system} {name}: real {dict(sorted(real.items()))}, model", end=" ")
+        print(f"{dict(sorted(model.items()))}; only in the model: {missing_there}", flush=True)
+    print(
+        f"{wrong} of {len(whole_stores.STORES)} stores do what the model excludes"
+        f" on a real {options.file_system}"
+    )
+    return 1 if wrong else 0
 
 
 def _sequences(home: Path, options: argparse.Namespace, end: float) -> int:

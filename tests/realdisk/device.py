@@ -222,6 +222,13 @@ class LiveDisk:
         else:
             os.fsync(self._stranger)
 
+    def sync(self) -> None:
+        sync_file_system(self.root)
+
+    def variables(self) -> dict[str, str]:
+        """With which a program can mark its acknowledgements in the log."""
+        return {"DISK_CONTROL": str(self._shop.home / "fuse" / "control")}
+
     def __exit__(self, *exc_info: object) -> None:
         self.mark("end")
         self.mark("delay 0")
@@ -254,6 +261,11 @@ class CrashedDisk:
 
     def survivors(self, blocks: Blocks) -> dict[str, Content]:
         """What the kernel finds after it has replayed the journal."""
+        with self.mounted(blocks) as root:
+            return read_listing(root / "watched")
+
+    @contextmanager
+    def mounted(self, blocks: Blocks) -> Iterator[Path]:
         put(self._image, self._shop.system.size, blocks)
         with mounted(self._device, self._shop.home / "after", self._shop.system) as root:
-            return read_listing(root / "watched")
+            yield root

@@ -15,6 +15,7 @@ from tests.realdisk.compare import compare, perform, random_plan, telling_plans,
 from tests.realdisk.crashes import Cache, crashes
 from tests.realdisk.device import BLOCK, FILE_SYSTEMS, Workshop, missing
 from tests.realdisk.sequences import INITIAL, PAGE, SEQUENCES
+from tests.realdisk.whole_stores import STORES, on_a_real_disk
 
 QUICK = ("rename_over_and_sync_directory", "append_across_blocks", "overwrite_and_truncate")
 PROGRAMS = 12
@@ -60,6 +61,19 @@ def test_the_model_allows_what_generated_programs_leave(shops, system):
         plans = [random_plan(rng, len(steps)) for _ in range(2)]
         found = compare(shop, system, program_of(steps), FILES, plans, seed=number)
         assert [f"{steps}: {words(state)} [{how}]" for _, state, how in found.unexplained()] == []
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("name", ["reference-agent-sqlite", "reference-agent-files", "json-aside"])
+def test_sound_stores_hold_on_a_real_file_system(shops, name):
+    found = on_a_real_disk(shops("ext4", {}), STORES[name])
+    assert found.keys() == {"holds"} and found.total() > 50
+
+
+@pytest.mark.stress
+def test_a_file_renamed_without_a_sync_is_corrupt_on_a_real_xfs(shops):
+    """Whatever the timing: the size comes after the data, and the rename does not wait for it."""
+    assert "corrupt" in on_a_real_disk(shops("xfs", {}), STORES["json-aside-no-file"])
 
 
 @pytest.mark.stress
