@@ -16,7 +16,7 @@ import msgspec
 
 from chaoskit.disk.apply import apply, initial_image
 from chaoskit.disk.filedata import PAGE, FileData, leaf, pages_of
-from chaoskit.disk.image import FileNode, Image
+from chaoskit.disk.image import DirNode, FileNode, Image
 from chaoskit.disk.inplace import NOTHING, DataChoice, OrderedFile, Rules, written
 from chaoskit.disk.ops import NAME_KINDS, SYNC_KINDS, Op, Trace, closes_of
 from chaoskit.disk.pending import over_page
@@ -155,7 +155,7 @@ class JournaledModel:
         if op.kind == "sync":
             self._settle_all()
             return
-        self._flush_cache()
+        self._flush_cache(op)
         changes = self._changed if op.kind == "fsync" else self._reshaped
         commit = max(self.commit, changes.get(op.file, -1) + 1)
         self._commit(commit, self.bares[commit - self.commit])
@@ -176,8 +176,11 @@ class JournaledModel:
         self.files = {number: file for number, file in in_place.items() if file.positions}
         self._index_files()
 
-    def _flush_cache(self) -> None:
-        """X6: any other sync flushes the disk's cache. A file that was written again stays as it is."""
+    def _flush_cache(self, op: Op) -> None:
+        """X6: the sync of a file flushes the disk's cache, that of a directory only if it has changed. A file
+        that was written again stays as it is."""
+        if isinstance(self.kill.nodes.get(op.file), DirNode) and op.file not in self._changed:
+            return
         for number, file in list(self.files.items()):
             if file.positions[-1] < file.cached_until:
                 self.bares = [self._with_data(image, number, file.current) for image in self.bares]

@@ -77,7 +77,7 @@ Linux 5.6 or newer, or the option dioread_nolock.
  X4  A write that makes the file longer is not torn.
  X5  A truncation or an allocation that sets the size first writes back what lies beyond the size on disk.
  X6  sync writes everything, but does not flush the disk's own cache if no metadata is left to write: data
-     overwritten in place can still be lost, until the next fsync of anything.
+     overwritten in place can still be lost, until the next fsync of a file.
 
 `btrfs`
  B1  A commit makes names, sizes and truncations so far durable, and the data that was written back until

@@ -130,6 +130,8 @@ def test_x6_xfs_sync_may_leave_overwritten_data_in_the_cache_of_the_disk():
     disk.sync()
     assert {"a": OLD} in left(disk, "xfs")
     assert left(disk, "ext4") == left(disk, "btrfs") == [{"a": NEW}]
+    disk.fsync("")  # a directory that has not changed
+    assert {"a": OLD} in left(disk, "xfs")
     disk.create("b")
     disk.fsync("b")
     assert left(disk, "xfs") == [{"a": NEW, "b": b""}]
