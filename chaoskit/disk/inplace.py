@@ -112,6 +112,7 @@ class OrderedFile(FilePending):
         """Sizes and reshapes before `commit` are durable, the data that was not synced is still pending."""
         rest = OrderedFile(base, self.rules)
         rest.forced = [(cause, until) for cause, until in self.forced if cause >= commit]
+        rest.cached_until = self.cached_until
         done = bisect_left(self.positions, commit)
         triples = list(zip(self.positions, self.ops, self.versions, strict=True))
         if any(op.kind != "write" for op in self.ops[:done]):
