@@ -54,6 +54,11 @@ class Recording(msgspec.Struct, frozen=True, dict=True):
     def life(self) -> int:
         return len(self.earlier.faults)
 
+    def can_crash_at(self, position: int) -> bool:
+        """A life that failed is over after its last operation: there is nothing left to crash."""
+        failed = any(isinstance(event, Ended) and event.how != "completed" for event in self.events)
+        return not failed or position < len(self.trace.ops)
+
     def until(self, position: int, *, delivered: bool = True) -> list[Event]:
         """What had been seen when so many operations were done.
 

@@ -16,7 +16,6 @@ from chaoskit.search.tiers import tiers
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "registry.md"
 POWER_LOSS = DOCS / "power-loss.md"
-MARKS = ("<!-- measured -->\n", "<!-- end -->\n")
 
 
 def table(title: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
@@ -78,6 +77,26 @@ def measured() -> str:
     return "\n".join(lines) + "\n"
 
 
+def stores() -> str:
+    """What whole stores kept on real file systems."""
+    data = json.loads((DOCS / "power-loss.json").read_text())["stores"]
+    lines = [f"| store | {' | '.join(data)} |", f"|---|{'---|' * len(data)}"]
+    for name in next(iter(data.values())):
+        rows = [data[system][name] for system in data]
+        agrees = [row["real"].keys() <= row["model"].keys() for row in rows]
+        cells = [
+            ", ".join(f"{_loud(verdict)} {times}" for verdict, times in row["real"].items())
+            + ("" if fine else " (not in the model)")
+            for row, fine in zip(rows, agrees, strict=True)
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _loud(verdict: str) -> str:
+    return verdict if verdict == "holds" else f"**{verdict}**"
+
+
 def _cell(row: dict) -> str:  # type: ignore[type-arg]
     """Bold: the save has returned, and neither the old nor the new content is there."""
     bad = {"damaged", "empty", "zeros", "missing"}
@@ -92,8 +111,10 @@ def _cell(row: dict) -> str:  # type: ignore[type-arg]
 
 
 def with_table(text: str) -> str:
-    start, end = map(re.escape, MARKS)
-    return re.sub(f"(?s)({start}).*?({end})", lambda m: f"{m[1]}\n{measured()}\n{m[2]}", text)
+    for mark, table in (("measured", measured()), ("stores", stores())):
+        parts = f"(?s)(<!-- {mark} -->\\n).*?(<!-- end -->\\n)"
+        text = re.sub(parts, lambda m, table=table: f"{m[1]}\n{table}\n{m[2]}", text)
+    return text
 
 
 if __name__ == "__main__":

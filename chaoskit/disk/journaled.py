@@ -65,6 +65,8 @@ class JournaledModel:
         position = self.at
         if op.kind == "punch":
             op = _as_write(op, self.kill.data(op.file).size)
+        elif op.kind == "allocate" and op.offset + op.length <= self.kill.data(op.file).size:
+            op = msgspec.structs.replace(op, keep_size=True)  # the size on disk may still be smaller
         self.kills.append(apply(self.kill, op))
         self.bares.append(self.bares[-1])
         self._close(position)
@@ -97,8 +99,9 @@ class JournaledModel:
         if self.rules.writes_back_first and beyond and op.file in self.files:
             self._flush(op.file, position, position)
         same_size = op.kind == "truncate" and op.length == self.kills[-2].data(op.file).size
-        self._file(op.file).add(position, op, self.kill.data(op.file))
-        self._file_of[position] = op.file
+        if not op.keep_size:  # else it changes nothing that can be read
+            self._file(op.file).add(position, op, self.kill.data(op.file))
+            self._file_of[position] = op.file
         self.bares[-1] = apply(self.bares[-1], op)
         self._note_metadata(position)
         self._changed[op.file] = position

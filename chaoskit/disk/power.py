@@ -71,10 +71,12 @@ Linux 5.6 or newer, or the option dioread_nolock.
  X1  Metadata is logged in order, as E1. fsync and fdatasync as E2, writes in place as E4, durable writes as
      E10.
  X2  The size on disk grows when new data is on disk, not before: a new file may be empty or shorter, and an
-     append may be missing. Neither is ever full of zeros.
+     append may be missing. Neither is ever full of zeros. An allocation that does not change the size that
+     the program sees does not change the one on disk either.
  X3  rename over an existing file waits for nothing: the file may be empty. So may one that was truncated
      and written again, whether it was closed or not.
- X4  A write that makes the file longer is not torn.
+ X4  A write that makes the file longer is not torn. (Where it begins in a block that the file already has, it
+     may be torn at the end of that block. This was seen once, and is not generated.)
  X5  A truncation or an allocation that sets the size first writes back what lies beyond the size on disk.
  X6  sync writes everything, but does not flush the disk's own cache if no metadata is left to write: data
      overwritten in place can still be lost, until the next fsync of a file.

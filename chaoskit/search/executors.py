@@ -91,7 +91,7 @@ class Worker:
         recording = self._rig.record_recovery(item.earlier, self._job.workload)
         if recording is None:
             return Done(())
-        states = list(_enumerated(recording, item.source))
+        states = [s for s in _enumerated(recording, item.source) if recording.can_crash_at(s.position)]
         judged = list(self._while_time(recording, states))
         return Done(tuple(judged), cut=len(judged) < len(states))
 

@@ -101,7 +101,7 @@ def main() -> int:
     parser.add_argument("--sound", action="store_true", help="go on until every generated state was observed")
     parser.add_argument("--only-programs", action="store_true", help="no sequences")
     parser.add_argument("--ways", type=Path, help="measure how programs save files, and add it to this file")
-    parser.add_argument("--stores", action="store_true", help="whole stores instead of programs")
+    parser.add_argument("--stores", type=Path, help="compare whole stores, and add the counts to this file")
     parser.add_argument("-v", "--verbose", action="store_true")
     options = parser.parse_args()
     system = FILE_SYSTEMS[options.file_system]
@@ -125,30 +125,31 @@ def main() -> int:
 
 def _ways(home: Path, options: argparse.Namespace) -> None:
     shop = Workshop(home, FILE_SYSTEMS[options.file_system], ways.INITIAL)
-    known = json.loads(options.ways.read_text()) if options.ways.exists() else {"systems": {}}
-    known["kernel"] = platform.release().partition("-")[0]
-    known["ways"] = {name: way.title for name, way in ways.WAYS.items()}
-    rows = known["systems"].setdefault(options.file_system, {})
+    rows = {}
     for name, way in ways.WAYS.items():
         rows[name] = msgspec.to_builtins(ways.measure(shop, options.file_system, way))
         print(f"{options.file_system}: {way.title}: {rows[name]}", flush=True)
-    options.ways.write_text(json.dumps(known, indent=1) + "\n")
+    titles = {name: way.title for name, way in ways.WAYS.items()}
+    _save(options.ways, {"ways": titles}, "systems", options.file_system, rows)
+
+
+def _save(place: Path, more: dict[str, object], part: str, system: str, rows: object) -> None:
+    known = json.loads(place.read_text()) if place.exists() else {}
+    known |= {"kernel": platform.release().partition("-")[0], **more}
+    known.setdefault(part, {})[system] = rows
+    place.write_text(json.dumps(known, indent=1) + "\n")
 
 
 def _stores(home: Path, options: argparse.Namespace) -> int:
-    shop, wrong = Workshop(home, FILE_SYSTEMS[options.file_system], {}), 0
+    shop, wrong, rows = Workshop(home, FILE_SYSTEMS[options.file_system], {}), 0, {}
     for name, store in whole_stores.STORES.items():
-        real = whole_stores.on_a_real_disk(shop, store)
-        model = whole_stores.in_the_model(store, options.file_system, home / name)
-        agree = set(real) <= set(model)
-        wrong += not agree
-        missing_there = ", ".join(sorted(set(model) - set(real))) or "nothing"
-        print(f"{options.file_system} {name}: real {dict(sorted(real.items()))}, model", end=" ")
-        print(f"{dict(sorted(model.items()))}; only in the model: {missing_there}", flush=True)
-    print(
-        f"{wrong} of {len(whole_stores.STORES)} stores do what the model excludes"
-        f" on a real {options.file_system}"
-    )
+        real = dict(sorted(whole_stores.on_a_real_disk(shop, store).items()))
+        model = dict(sorted(whole_stores.in_the_model(store, options.file_system, home / name).items()))
+        rows[name] = {"real": real, "model": model}
+        wrong += not real.keys() <= model.keys()
+        print(f"{options.file_system} {name}: real {real}, model {model}", flush=True)
+    print(f"{wrong} of {len(rows)} stores do on a real {options.file_system} what the model excludes")
+    _save(options.stores, {}, "stores", options.file_system, rows)
     return 1 if wrong else 0
 
 

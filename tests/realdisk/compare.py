@@ -18,7 +18,7 @@ import msgspec
 from chaoskit.disk.btrfs import BtrfsModel
 from chaoskit.disk.filedata import FileData
 from chaoskit.disk.image import FileNode, Image
-from chaoskit.disk.inplace import EXT4, NOTHING, XFS, DataChoice, OrderedFile
+from chaoskit.disk.inplace import EXT4, NOTHING, XFS, DataChoice, OrderedFile, written
 from chaoskit.disk.journaled import JournaledModel
 from chaoskit.disk.ops import Profile, Trace
 from tests.disk.listings import Content, listing
@@ -185,7 +185,8 @@ def _contents(file: OrderedFile, cut: int) -> dict[tuple[int, int], FileData]:
     for until in (time for time in times if time <= cut):
         pages = {page: _times(file, page, times, until, cut) for page in file.page_history}
         pages = {page: found for page, found in pages.items() if found}
-        for allocated in (time for time in times if until <= time <= cut):
+        ahead = [time for time in times if until <= time <= cut] if file.rules.sizes_first else [until]
+        for allocated in ahead:
             for each in product(*pages.values()):
                 choice = DataChoice(until, dict(zip(pages, each, strict=True)), NOTHING, allocated)
                 data = file.content(choice, cut)
@@ -197,12 +198,22 @@ def _times(file: OrderedFile, page: int, times: list[int], until: int, cut: int)
     """When a page may have been overwritten in place. A page that was written back once has a block; a
     truncation that is lost has not taken it away."""
     if file.settled(page):
-        return times
+        return [time for time in times if time >= _grown(file, page, until)]
     truncated = file.had_block(page)
     if truncated >= cut:
         return [time for time in times if time <= truncated]
     first = file.page_history[page][0][0]
     return [time for time in times if time >= until] if first < until else []
+
+
+def _grown(file: OrderedFile, page: int, until: int) -> int:
+    """On xfs a size is on disk only with the data that it covers (X2)."""
+    least = NOTHING
+    for position, op in zip(file.positions, file.ops, strict=True):
+        grows = op.kind == "write" and op.offset + len(op.data) > file.version_before(position).size
+        if grows and not file.rules.sizes_first and position < until and page in written(op):
+            least = position + 1
+    return least
 
 
 def _state(image: Image) -> State:

@@ -195,7 +195,8 @@ class LiveDisk:
         shop = self._shop
         put(shop.home / "disk", shop.system.size, shop.blank)
         command = [shop.program, shop.home / "disk", self._log, shop.home / "fuse"]
-        self._daemon = subprocess.Popen(command)
+        # Not in our process group: a signal for us must not end the disk before it is unmounted.
+        self._daemon = subprocess.Popen(command, start_new_session=True)
         for _ in range(_TRIES):
             with suppress(OSError):
                 self._control = os.open(shop.home / "fuse" / "control", os.O_WRONLY)
