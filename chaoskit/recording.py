@@ -157,7 +157,7 @@ def labels(trace: Trace) -> Iterator[str]:
     for op in trace.ops:
         if op.kind in ("create", "mkdir", "symlink"):
             homes[op.file] = (op.parent, op.name)
-        yield f"{op.kind} {_path(homes, op.file)}"
+        yield f"{'store' if op.mapped else op.kind} {_path(homes, op.file)}"
         if op.kind == "rename":
             homes[op.file] = (op.parent2, op.name2)
 

@@ -26,6 +26,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     sizes_first: bool  # a size may be committed before the data: zeros (E3)
     grows_at_once: bool  # ... and the size moves at once over a page that has a block (E5)
     allocates_early: bool  # ... and is, when the file is renamed over another or closed (E6, E7)
+    block_by_block: bool  # the size on disk first grows over the block that the file already has (X4)
     writes_back_first: bool  # a truncation or allocation writes back what lies beyond the size on disk (X5)
     sync_flushes: bool  # sync flushes the disk's cache even if there is no metadata to write (X6)
     in_place: bool  # pages that have a block are overwritten (E4), not written elsewhere (B2)
@@ -35,6 +36,7 @@ EXT4 = Rules(
     sizes_first=True,
     grows_at_once=True,
     allocates_early=True,
+    block_by_block=False,
     writes_back_first=False,
     sync_flushes=True,
     in_place=True,
@@ -43,6 +45,7 @@ XFS = Rules(
     sizes_first=False,
     grows_at_once=False,
     allocates_early=False,
+    block_by_block=True,
     writes_back_first=True,
     sync_flushes=False,
     in_place=True,
@@ -51,6 +54,7 @@ BTRFS = Rules(
     sizes_first=False,
     grows_at_once=False,
     allocates_early=False,
+    block_by_block=False,
     writes_back_first=False,
     sync_flushes=True,
     in_place=False,
@@ -61,15 +65,19 @@ class DataChoice:
     """New pages as of time `until`; each settled page as of its own time.
 
     Pages that were written by `allocated` and not by `until` have blocks without data: they read as zeros.
+    The block in which the file ended at `until` is filled with what was written by `filled` (X4).
     """
 
-    __slots__ = ("allocated", "others", "pages", "until")
+    __slots__ = ("allocated", "filled", "others", "pages", "until")
 
-    def __init__(self, until: int, pages: dict[int, int], others: int, allocated: int = NOTHING) -> None:
+    def __init__(
+        self, until: int, pages: dict[int, int], others: int, allocated: int = NOTHING, filled: int = NOTHING
+    ) -> None:
         self.until = until
         self.pages = pages
         self.others = others  # the time of all other settled pages
         self.allocated = allocated
+        self.filled = filled
 
     def time_of(self, page: int, file: OrderedFile) -> int:
         return self.pages.get(page, self.others if file.settled(page) else self.until)
@@ -258,7 +266,14 @@ class OrderedFile(FilePending):
             least = self.floor(cut) if page >= first else NOTHING  # X5
             time = max(choice.time_of(page, self), least)
             data = data.put_leaf(page, self.page_before(page, time))
-        return data.fitted(new.size)
+        return self._filled(data.fitted(new.size), choice.filled)
+
+    def _filled(self, data: FileData, time: int) -> FileData:
+        """X4: the last block, which the file has already, is written and counts before the new ones."""
+        page, used = divmod(data.size, PAGE)
+        if time == NOTHING or not used or self.version_before(time).size < (page + 1) * PAGE:
+            return data
+        return data.put_leaf(page, self.page_before(page, time)).at_least((page + 1) * PAGE)
 
     def _cleared_at(self, position: int) -> tuple[int, ...]:
         return self._cleared.get(position, ())

@@ -44,14 +44,15 @@
 **
 ** open with O_CREAT, O_TRUNC or O_TMPFILE, write, pwrite, writev, pwritev, pwritev2, truncate,
 ** ftruncate, fallocate, fsync, fdatasync, sync, syncfs, rename, link, symlink, unlink, rmdir, mkdir,
-** mknod, copy_file_range, sendfile, splice; all variants; by path or by descriptor, however the
-** descriptor was obtained. A file is identified by device and inode at each call, never by
+** mknod, copy_file_range, sendfile, splice, msync; all variants; by path or by descriptor, however the
+** descriptor was obtained. Stores through a shared mapping are looked for before each operation and each
+** acknowledgement, and recorded as writes; see "Mapped files". A file is identified by device and inode at each call, never by
 ** descriptor number: the C library closes descriptors internally, which the wrappers do not see.
 ** Only calls that succeed count as operations; reads are not intercepted.
 **
 ** WHAT IT CANNOT RECORD
 **
-** Reported by a warning in the trace: stores through a shared writable mapping, io_uring and libaio,
+** Reported by a warning in the trace: a shared writable mapping of a large file, io_uring and libaio,
 ** statically linked and 32-bit programs, 32-bit system calls (refused), extended attributes, FICLONE, fallocate's COLLAPSE and INSERT, special files,
 ** directories moved into or out of the watched directory, a missing seccomp filter, a full trace.
 ** Not reported, but found when the harness compares the trace with the files (OPTION_CHECK, and the last
@@ -179,7 +180,7 @@ static long raw_syscall_of(struct call call) { return pass(&call); }
 
 /* Mirrored in chaoskit/inside/layout.py: change both, and VERSION. */
 #define MAGIC 0x314B53494454494BUL
-#define VERSION 4
+#define VERSION 5
 #define TABLE_OFFSET 4096UL
 #define TABLE_SLOTS 16384u
 #define TRACE_OFFSET (TABLE_OFFSET + TABLE_SLOTS * sizeof(struct slot))
@@ -233,6 +234,7 @@ enum {
     FLAG_EXCHANGE = 128,
     FLAG_NAMELESS = 256, /* O_TMPFILE */
     FLAG_WHOLE = 512,    /* a before image of the whole file */
+    FLAG_MAPPED = 1024,  /* stores through a mapping, found afterwards */
 };
 
 struct identity {
@@ -316,6 +318,10 @@ static int observing(void) {
 
 static uint32_t owner_pid;  /* of the lock's current owner, for the records */
 static int doomed;          /* the current operation is the last one */
+static unsigned mapped_files;
+static void note_stores(void);
+struct operation;
+static void refresh_shadows(const struct operation *op);
 
 static __thread __attribute__((tls_model("initial-exec"))) struct {
     uint32_t tid, pid;
@@ -425,6 +431,8 @@ static int enter(void) {
         kill_everything();
     owner_pid = self.pid;
     doomed = 0;
+    if (mapped_files)
+        note_stores();
     return 1;
 }
 
@@ -555,14 +563,18 @@ static int applicable(unsigned kind, size_t divisible) {
     }
 }
 
+static int is_due(unsigned kind) {
+    return control->action != ACTION_NONE && control->position >= control->action_at &&
+           control->action_count != 0 && control->action_kinds >> kind & 1;
+}
+
 /*
 ** The fault, if any, for the operation that is about to get the index `position`. Callers have checked,
 ** as far as possible without making the call, that it would succeed: a call that fails by itself is not
 ** an operation and must not use up a fault.
 */
 static enum verdict decide(unsigned kind, size_t divisible) {
-    if (control->action == ACTION_NONE || control->position < control->action_at ||
-        control->action_count == 0 || !(control->action_kinds >> kind & 1))
+    if (!is_due(kind))
         return PROCEED;
     if (!applicable(kind, divisible)) {
         note_fired(FIRED_NOT_APPLICABLE);
@@ -595,6 +607,8 @@ static enum verdict decide(unsigned kind, size_t divisible) {
 
 static void commit(struct operation *op) {
     op->head.index = control->position;
+    if (mapped_files && !(op->head.flags & FLAG_MAPPED))
+        refresh_shadows(op);
     if (control->mode == MODE_RECORD)
         append(op);
     if (doomed)
@@ -1560,6 +1574,239 @@ static long do_linkat(const struct call *call) {
     return enter() ? leave_with(link_locked(call)) : pass(call);
 }
 
+/* ---- Mapped files ------------------------------------------------------------------------------ */
+
+/*
+** A store through a shared mapping is not a call. So each mapped file has a view of our own and a shadow,
+** the content that the trace knows; where they differ, there were stores. They are looked for before each
+** operation, each acknowledgement and each msync, and become one write per run of changed pages. The order
+** of the stores in between is not known: a kill at such a write undoes it, or its second half, and all
+** later ones. Forked children share the shadow.
+*/
+#define MOST_MAPPED 16u
+#define MOST_RANGES 64u
+#define LARGEST_MAPPED (64UL << 20)
+#define PAGE 4096UL
+
+static struct mapped {
+    struct identity file;
+    uint8_t *view, *shadow;
+    uint64_t size;      /* of both */
+    uint64_t file_size; /* the last one known: the file may have been renamed since */
+    char path[PATH_MAX];
+} mapped[MOST_MAPPED];
+
+static struct {
+    uint64_t start, end; /* where the target has mapped it */
+    struct identity file;
+} ranges[MOST_RANGES];
+static unsigned next_range;
+
+static uint64_t whole_pages(uint64_t size) { return (size + PAGE - 1) & ~(PAGE - 1); }
+
+static struct mapped *mapped_file(struct identity file) {
+    for (unsigned i = 0; i < mapped_files; i++)
+        if (same(mapped[i].file, file))
+            return &mapped[i];
+    return NULL;
+}
+
+/* How much of the view can be read: beyond the end of the file it would raise SIGBUS. */
+static uint64_t mapped_bytes(struct mapped *m) {
+    struct stat st;
+    if (stat_at(AT_FDCWD, m->path, &st, 0) && same(identity_of(&st), m->file))
+        m->file_size = (uint64_t)st.st_size;
+    return m->file_size < m->size ? m->file_size : m->size;
+}
+
+/* What was stored from this file and place on did not happen. */
+static void undo_stores(struct mapped *m, uint64_t from) {
+    for (; m < mapped + mapped_files; m++, from = 0) {
+        uint64_t until = mapped_bytes(m);
+        for (; from < until; from = (from / PAGE + 1) * PAGE) {
+            uint64_t size = PAGE - from % PAGE < until - from ? PAGE - from % PAGE : until - from;
+            if (memcmp(m->view + from, m->shadow + from, size))
+                memcpy(m->view + from, m->shadow + from, size);
+        }
+    }
+}
+
+static void record_stores(struct mapped *m, uint64_t from, uint64_t size) {
+    struct operation op = OPERATION(KIND_WRITE);
+    uint64_t kept = size;
+    int kills = control->action == ACTION_KILL_BEFORE || control->action == ACTION_KILL_AFTER ||
+                control->action == ACTION_KILL_HALF;
+    if (kills && is_due(KIND_WRITE)) {
+        kept = control->action == ACTION_KILL_BEFORE ? 0
+               : control->action == ACTION_KILL_HALF ? size / 2 : size;
+        undo_stores(m, from + kept);
+        if (!kept) {
+            note_fired(FIRED_YES);
+            kill_everything();
+        }
+        doomed = 1;
+    }
+    struct iovec piece = {m->shadow + from, kept};
+    op.head.file = m->file;
+    op.head.offset = (int64_t)from;
+    op.head.flags = FLAG_MAPPED | (kept < size ? FLAG_TORN : 0);
+    op.head.length = op.head.data_size = (uint32_t)kept;
+    op.pieces = &piece;
+    memcpy(m->shadow + from, m->view + from, kept);
+    commit(&op);
+}
+
+static void note_stores_in(struct mapped *m) {
+    uint64_t end = mapped_bytes(m), from = 0, at = 0;
+    int changed = 0;
+    for (; at < end; at += PAGE) {
+        int differs = memcmp(m->view + at, m->shadow + at, end - at < PAGE ? end - at : PAGE) != 0;
+        if (changed && !differs)
+            record_stores(m, from, at - from);
+        if (differs && !changed)
+            from = at;
+        changed = differs;
+    }
+    if (changed)
+        record_stores(m, from, end - from);
+}
+
+static void note_stores(void) {
+    for (unsigned i = 0; i < mapped_files; i++)
+        note_stores_in(&mapped[i]);
+}
+
+/* After an operation that changed a mapped file by other means. */
+static void refresh_shadows(const struct operation *op) {
+    struct mapped *m = mapped_file(op->head.file);
+    if (!m)
+        return;
+    if (op->head.kind == KIND_TRUNCATE)
+        m->file_size = op->head.length;
+    uint64_t from = 0, end = mapped_bytes(m), until = end;
+    if (op->head.kind == KIND_WRITE) {
+        from = (uint64_t)op->head.offset;
+        until = from + op->head.length < end ? from + op->head.length : end;
+    } else if (op->head.kind == KIND_TRUNCATE)
+        memset(m->shadow + end, 0, m->size - end);
+    else if (op->head.kind != KIND_PUNCH)
+        return;
+    if (from < until)
+        memcpy(m->shadow + from, m->view + from, until - from);
+}
+
+static void unmap_all(void) {
+    for (; mapped_files; mapped_files--) {
+        struct mapped *m = &mapped[mapped_files - 1];
+        RAW(SYS_munmap, (long)m->view, (long)m->size);
+        RAW(SYS_munmap, (long)m->shadow, (long)m->size);
+    }
+    next_range = 0;
+    memset(ranges, 0, sizeof ranges);
+}
+
+static uint8_t *map_memory(uint64_t size, int flags, int fd) {
+    long at = RAW(SYS_mmap, 0, (long)size, PROT_READ | PROT_WRITE, MAP_SHARED | flags, fd, 0);
+    return at < 0 && at > -4096 ? NULL : (uint8_t *)at;
+}
+
+/* False if stores through this mapping cannot be seen. */
+static int map_again(int fd, const struct stat *st, uint64_t end) {
+    struct mapped *m = mapped_file(identity_of(st));
+    uint64_t size = whole_pages((uint64_t)st->st_size > end ? (uint64_t)st->st_size : end);
+    const char *path = real_path(fd);
+    size_t name = strlen(path);
+    if (m && m->size >= size)
+        return 1;
+    if (size > LARGEST_MAPPED || (!m && mapped_files == MOST_MAPPED) || !*path ||
+        (name > 4 && strcmp(path + name - 4, "-shm") == 0)) /* SQLite's; rebuilt when it is opened */
+        return 0;
+    uint8_t *view = map_memory(size, 0, fd), *shadow = map_memory(size, MAP_ANONYMOUS, -1);
+    if (!view || !shadow)
+        return 0;
+    if (m) { /* what was stored so far has been noted */
+        memcpy(shadow, m->shadow, m->size);
+        RAW(SYS_munmap, (long)m->view, (long)m->size);
+        RAW(SYS_munmap, (long)m->shadow, (long)m->size);
+    } else {
+        m = &mapped[mapped_files];
+        m->file = identity_of(st);
+    }
+    uint64_t known = m == &mapped[mapped_files] ? 0 : m->size;
+    if (known < (uint64_t)st->st_size)
+        memcpy(shadow + known, view + known, (uint64_t)st->st_size - known);
+    m->view = view;
+    m->shadow = shadow;
+    m->size = size;
+    m->file_size = (uint64_t)st->st_size;
+    strcpy(m->path, path);
+    mapped_files += m == &mapped[mapped_files];
+    return 1;
+}
+
+static void note_range(uint64_t start, uint64_t size, struct identity file) {
+    uint64_t end = start + whole_pages(size);
+    for (unsigned i = 0; i < MOST_RANGES; i++) /* what was there before is unmapped */
+        if (ranges[i].start < end && start < ranges[i].end)
+            ranges[i].start = ranges[i].end = 0;
+    ranges[next_range % MOST_RANGES].start = start;
+    ranges[next_range % MOST_RANGES].end = end;
+    ranges[next_range % MOST_RANGES].file = file;
+    next_range++;
+}
+
+static const struct identity *file_at(uint64_t address) {
+    for (unsigned i = 0; i < MOST_RANGES; i++)
+        if (ranges[i].start <= address && address < ranges[i].end)
+            return &ranges[i].file;
+    return NULL;
+}
+
+static long do_mmap(const struct call *call) {
+    struct stat st;
+    int fd = (int)call->a[4];
+    long result = pass(call);
+    if (result < 0 && result > -4096)
+        return result;
+    if (!(call->a[2] & PROT_WRITE) || !(call->a[3] & MAP_SHARED) || call->a[3] & MAP_ANONYMOUS ||
+        !watched_fd(fd, &st) || !enter())
+        return result;
+    control->shared_mappings++;
+    if (RAW(SYS_fstat, fd, (long)&st) == 0 && map_again(fd, &st, (uint64_t)(call->a[5] + call->a[1])))
+        note_range((uint64_t)result, (uint64_t)call->a[1], identity_of(&st));
+    else if (!(known_state(identity_of(&st)) & STATE_MAPPED)) {
+        set_state(identity_of(&st), known_state(identity_of(&st)) | STATE_MAPPED);
+        warn_locked("a file was mapped for shared writing; stores through it are not seen: ",
+                    real_path(fd));
+    }
+    return leave_with(result);
+}
+
+/* It makes durable what was stored, as fdatasync does. With MS_ASYNC it guarantees nothing. */
+static long msync_locked(const struct call *call, struct identity file) {
+    struct operation op = OPERATION(KIND_FDATASYNC);
+    op.head.file = file;
+    if (control->action == ACTION_LOSE && is_due(KIND_FDATASYNC))
+        note_fired(FIRED_NOT_APPLICABLE);
+    else if (decide(KIND_FDATASYNC, 0) == REFUSE)
+        return -(long)control->action_errno;
+    long result = pass(call);
+    if (result == 0)
+        commit(&op);
+    return result;
+}
+
+static long do_msync(const struct call *call) {
+    const struct identity *file = file_at((uint64_t)call->a[0]);
+    if (!file || !(call->a[2] & MS_SYNC)) {
+        if (control->shared_mappings && !mapped_files &&
+            __atomic_fetch_add(&control->msyncs, 1, __ATOMIC_RELAXED) == 0)
+            warn("msync was called; what it makes durable is not in the trace", "");
+        return pass(call);
+    }
+    return enter() ? leave_with(msync_locked(call, *file)) : pass(call);
+}
+
 /* ---- What can only be reported ----------------------------------------------------------------- */
 
 /* Attributes of users only: those of the system are not the target's own state. */
@@ -1586,28 +1833,6 @@ static long do_fd_attribute(const struct call *call) {
     if (!is_user_attribute((const char *)call->a[1]) || !watched_fd(fd, &st) || !enter())
         return pass(call);
     return warn_of_attribute(call, real_path(fd));
-}
-
-static long do_mmap(const struct call *call) {
-    struct stat st;
-    int fd = (int)call->a[4];
-    long result = pass(call);
-    if (result < 0 && result > -4096)
-        return result;
-    if (!(call->a[2] & PROT_WRITE) || !(call->a[3] & MAP_SHARED) || call->a[3] & MAP_ANONYMOUS ||
-        !watched_fd(fd, &st) || known_state(identity_of(&st)) & STATE_MAPPED || !enter())
-        return result;
-    control->shared_mappings++;
-    set_state(identity_of(&st), known_state(identity_of(&st)) | STATE_MAPPED);
-    warn_locked("a file was mapped for shared writing; stores through it are not seen: ",
-                real_path(fd));
-    return leave_with(result);
-}
-
-static long do_msync(const struct call *call) {
-    if (control->shared_mappings && __atomic_fetch_add(&control->msyncs, 1, __ATOMIC_RELAXED) == 0)
-        warn("msync was called; what it makes durable is not in the trace", "");
-    return pass(call);
 }
 
 static long do_ioctl(const struct call *call) {
@@ -1991,6 +2216,7 @@ static long activate(const char *watched, const char *path) {
     if (result < 0)
         return result;
     strcpy(control_path, path);
+    unmap_all();
     prepare_self();
     choose_group();
     if (control->options & OPTION_SECCOMP)
@@ -2011,6 +2237,12 @@ EXPORT void chaoskit_interposer_stop(void) {
 }
 
 EXPORT const struct control *chaoskit_interposer_page(void) { return control; }
+
+/* Before an acknowledgement: what was stored through mappings until now comes before it. */
+EXPORT void chaoskit_interposer_look(void) {
+    if (mapped_files && observing() && enter())
+        leave();
+}
 
 #define CONTROL_VARIABLE "CHAOSKIT_CONTROL="
 #define PRELOAD_VARIABLE "LD_PRELOAD="

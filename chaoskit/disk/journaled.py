@@ -257,15 +257,15 @@ class JournaledModel:
 
     def tears(self, position: int) -> list[tuple[int, Tail]]:
         """E8: between sectors of what is overwritten in place, or a later page without the first;
-        E5: before the first page that has no block."""
+        E5, X4: before the first page that has no block."""
         file = self.files[self._file_of[position]]
         op = file.operation(position)
         end = op.offset + len(op.data)
         grows = end > file.version_before(position).size
+        if not file.in_place(op) and (self.rules.block_by_block or not op.durable):
+            return [(cut, "absent") for cut in file.first_edge(op)]
         if (op.durable or not self.rules.sizes_first) and (grows or not file.in_place(op)):
             return []  # data comes before the size
-        if not file.in_place(op):
-            return [(cut, "absent") for cut in file.first_edge(op)]
         return [
             *((cut, "old") for cut in boundaries(op.offset, end, SECTOR)),
             *((cut, "head") for cut in boundaries(op.offset, end, PAGE)),
@@ -340,7 +340,8 @@ class JournaledModel:
         op = file.operation(position)
         end = op.offset + recipe.cut
         if recipe.tail == "absent":
-            choice = DataChoice(position, {}, others=position + 1)
+            filled = position + 1 if self.rules.block_by_block else NOTHING
+            choice = DataChoice(position, {}, others=position + 1, filled=filled)
             return self.kill.with_data(op.file, file.content(choice, self.at))
         if recipe.tail == "head":
             return self.kill.with_data(op.file, _without_pages_before(file, position, op, end))

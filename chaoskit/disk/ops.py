@@ -56,6 +56,7 @@ class Op(msgspec.Struct, frozen=True, kw_only=True):
     data: bytes = b""
     keep_size: bool = False
     durable: bool = False  # made by an O_SYNC/O_DSYNC descriptor: on disk when it returned
+    mapped: bool = False  # a write that stands for stores through a mapping
     pid: int = 0
 
 

@@ -75,8 +75,8 @@ Linux 5.6 or newer, or the option dioread_nolock.
      the program sees does not change the one on disk either.
  X3  rename over an existing file waits for nothing: the file may be empty. So may one that was truncated
      and written again, whether it was closed or not.
- X4  A write that makes the file longer is not torn. (Where it begins in a block that the file already has, it
-     may be torn at the end of that block. This was seen once, and is not generated.)
+ X4  A write that makes the file longer is torn at one place only: at the end of the block that the file
+     already has, if it begins there. That block counts before the new ones do.
  X5  A truncation or an allocation that sets the size first writes back what lies beyond the size on disk.
  X6  sync writes everything, but does not flush the disk's own cache if no metadata is left to write: data
      overwritten in place can still be lost, until the next fsync of a file.
@@ -86,8 +86,10 @@ Linux 5.6 or newer, or the option dioread_nolock.
      then. Names that were not synced persist as a prefix of the sequence in which they happened.
  B2  Nothing is overwritten in place: after a power loss, a file has a content that it had at some time, or
      zeros where a truncation made it longer. No write is torn, not even one under way.
- B3  fsync or fdatasync of a file writes it to a log: its data, its names, and the directories above it.
-     Nothing else becomes durable. fsync of a directory logs its entries; a new file among them is empty.
+ B3  fsync or fdatasync of a file writes it to a log: its data, its names, and the new directories above it,
+     without their entries. Nothing else becomes durable. If the file was renamed, the directory that it was
+     in is logged, too. fsync of a directory logs its entries: a new file among them is empty, and one that
+     was renamed into it keeps its old name as well. The sync of something unchanged logs nothing.
  B4  After that, renames and links of logged objects, or out of logged directories, are written to the log
      with the next sync of anything.
  B5  rename over an existing file waits for nothing, as X3. sync commits.

@@ -250,6 +250,7 @@ class _Decoder:
             data=b"" if record.flags & layout.FLAG_MOVED_IN else record.data,
             keep_size=bool(record.flags & layout.FLAG_KEEP_SIZE),
             durable=bool(record.flags & layout.FLAG_DURABLE),
+            mapped=bool(record.flags & layout.FLAG_MAPPED),
             pid=record.pid,
         )
 

@@ -1,8 +1,8 @@
 """Whether a trace tells everything: its last image against the directory that the target really left.
 
-A difference is something that the interposer did not see (a store through a mapping, a system call by
-another route) or that an image cannot hold (extended attributes). States rebuilt from such a trace prove
-nothing.
+A difference is something that the interposer did not see (a store through a mapping that was made writable
+later, a system call by another route) or that an image cannot hold (extended attributes). States rebuilt
+from such a trace prove nothing.
 
 The last state alone would not show what was overwritten, moved or removed in between. So each operation also
 keeps what it found (`Trace.found`): that, too, must be what the trace knows.
@@ -17,8 +17,8 @@ from itertools import islice
 from pathlib import Path
 
 from chaoskit.disk.image import DirNode, FileNode, Image, Object, SymlinkNode
-from chaoskit.disk.kill_states import images
-from chaoskit.disk.ops import Found, Trace
+from chaoskit.disk.kill_states import images, last_image
+from chaoskit.disk.ops import SYNC_KINDS, Found, Trace
 
 SQLITE_SHARED_MEMORY = "-shm"  # mapped, and rebuilt by the first process that opens the database
 SQLITE_DATABASE = b"SQLite format 3\0"
@@ -45,6 +45,18 @@ def written_elsewhere(trace: Trace, harness: Path) -> list[str]:
         if Path(path).is_file() and harness not in Path(path).parents and BYTECODE not in Path(path).parts
     )
     return [f"{path} was written to, outside of the directory" for path in islice(lasting, MOST)]
+
+
+def never_synced(trace: Trace) -> list[str]:
+    """Files that were changed through a mapping and not synced afterwards. Nothing orders such stores, and
+    only a few of the moments between them are tried."""
+    synced = {op.file: op.index for op in trace.ops if op.kind in SYNC_KINDS and op.kind != "sync"}
+    last = max((op.index for op in trace.ops if op.kind == "sync"), default=-1)
+    stores = {op.file: op.index for op in trace.ops if op.mapped}
+    late = [file for file, index in stores.items() if index > max(last, synced.get(file, -1))]
+    end = last_image(trace) if late else None
+    names = [(end.path(file) if end else None) or "a file without a name" for file in late]
+    return [f"stores through a mapping of {name} were never synced (msync)" for name in names[:MOST]]
 
 
 def links_out(trace: Trace) -> list[str]:

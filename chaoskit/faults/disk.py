@@ -48,8 +48,10 @@ class DiskError(Fault, msgspec.Struct, frozen=True, tag="disk"):
 
 
 def at(firing: Firing) -> list[Fault]:
-    """Each error that is possible at this operation, once and lasting."""
+    """Each error that is possible at this operation, once and lasting; a store through a mapping has none."""
     kind = firing.point.name.partition(" ")[0]
+    if kind == "store":
+        return []
     full: tuple[DiskErrorKind, ...] = ("ENOSPC",) if kind in FULL else ()
     errors: dict[str, tuple[DiskErrorKind, ...]] = {
         "before": ("lost" if kind in ("fsync", "fdatasync") else "EIO", *full),

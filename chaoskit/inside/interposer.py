@@ -12,8 +12,9 @@ import os
 from chaoskit.inside.layout import CONTROL
 
 _POSITION_OFFSET = CONTROL["position"][0]
+_MAPPINGS_OFFSET = CONTROL["shared_mappings"][0]
 
-_page: list[ctypes.c_uint64] = []  # empty until activated, then the one counter
+_page: list[tuple[ctypes.c_uint64, ctypes.c_uint32]] = []  # empty until activated, then the two counters
 
 
 def _library() -> ctypes.CDLL:
@@ -44,7 +45,10 @@ def start(watched_dir: str | os.PathLike[str], control: str | os.PathLike[str]) 
 
 def _bind(library: ctypes.CDLL) -> None:
     page = library.chaoskit_interposer_page()
-    _page[:] = [ctypes.c_uint64.from_address(page + _POSITION_OFFSET)] if page else []
+    _page[:] = []
+    if page:
+        position = ctypes.c_uint64.from_address(page + _POSITION_OFFSET)
+        _page[:] = [(position, ctypes.c_uint32.from_address(page + _MAPPINGS_OFFSET))]
 
 
 def stop() -> None:
@@ -60,7 +64,12 @@ def set_clock(seconds: float) -> None:
 
 
 def position() -> int:
-    """The number of operations so far: one read of shared memory."""
+    """The number of operations so far, with stores through mappings: two reads of shared memory."""
     if not _page:  # may have been activated by environment variables alone
         _bind(_library())
-    return _page[0].value if _page else 0
+    if not _page:
+        return 0
+    position, mappings = _page[0]
+    if mappings.value:
+        _library().chaoskit_interposer_look()
+    return position.value

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 
 MAGIC = 0x314B53494454494B
-VERSION = 4
+VERSION = 5
 
 MODE_OFF, MODE_COUNT, MODE_RECORD = range(3)
 OPTION_SECCOMP = 1
@@ -58,6 +58,7 @@ FLAG_MOVED_OUT = 64
 FLAG_EXCHANGE = 128
 FLAG_NAMELESS = 256
 FLAG_WHOLE = 512
+FLAG_MAPPED = 1024
 
 # (member, struct format). No struct has padding between its members.
 CONTROL_FIELDS = (

@@ -35,7 +35,7 @@ from chaoskit.disk.continued import continued
 from chaoskit.disk.kill_states import last_image
 from chaoskit.disk.ops import Trace
 from chaoskit.disk.staging import StagingDirectory
-from chaoskit.disk.verify import differences, links_out, surprises, written_elsewhere
+from chaoskit.disk.verify import differences, links_out, never_synced, surprises, written_elsewhere
 from chaoskit.faults.kind import Arming, kind_of
 from chaoskit.inside.points import KILLED
 from chaoskit.inside.protocol import LifeSpec
@@ -156,7 +156,8 @@ class Supervisor:
         run = self.carry_out(Schedule(), directory, workload, look_again=False)
         trace = self._watch.trace()
         unseen = differences(last_image(trace), directory / STATE)
-        unseen += [*surprises(trace), *links_out(trace), *written_elsewhere(trace, directory)]
+        unseen += [*surprises(trace), *links_out(trace), *never_synced(trace)]
+        unseen += written_elsewhere(trace, directory)
         told = msgspec.structs.replace(trace, found=())  # compared, and no longer needed
         return run, Recording(told, run.history.events, tuple(unseen))
 

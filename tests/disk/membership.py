@@ -9,8 +9,9 @@ of operations (`ops`) and no rule.
 Where it is wider than `power`: any byte of a pending write may be there or not (R3, R9, E3, E4); a
 size may be any that a partly written operation makes; a durable write keeps its own bytes and no
 earlier ones (R8); under `ext4` new bytes may be zeros (blocks are allocated unwritten), E6 and E7
-are not relied upon, and fsync(f) commits only up to the last operation that changed f's inode (the
-kernel skips the commit when that inode has nothing in it).
+are not relied upon; under `xfs` sync() may leave data in the disk's cache (X6); fsync(f) commits only
+up to the last operation that changed f's inode (the kernel skips the commit when that inode has
+nothing in it).
 """
 
 from __future__ import annotations
@@ -174,7 +175,7 @@ def _possible(
     trace: Trace, done: Sequence[Op], cut: int, profile: Profile, number: int, found: bytes
 ) -> bool:
     """Could the file hold these bytes?"""
-    durable, pending = _since_sync(trace, done, number)
+    durable, pending = _since_sync(trace, done, number, flushes=profile != "xfs")
     if not _size_possible(len(durable), pending, cut, profile, len(found)):
         return False
     choices = [{byte} for byte in durable[: len(found)]]
@@ -195,15 +196,17 @@ def _zeroed(op: Op, size: int) -> range:
     return range(0)
 
 
-def _since_sync(trace: Trace, done: Sequence[Op], number: int) -> tuple[bytes, list[tuple[int, Op]]]:
-    """The file's durable content, and what was done to it since."""
+def _since_sync(
+    trace: Trace, done: Sequence[Op], number: int, *, flushes: bool
+) -> tuple[bytes, list[tuple[int, Op]]]:
+    """The file's durable content, and what was done to it since. `flushes`: whether sync() counts (X6)."""
     content = bytearray(*(node.data for node in trace.initial if node.file == number))
     durable, pending = bytes(content), list[tuple[int, Op]]()
     for at, op in enumerate(done):
         if op.kind in DATA_KINDS and op.file == number:
             _shape(content, op)
             pending.append((at, op))
-        if op.kind == "sync" or (op.file == number and op.kind in SYNC_KINDS):
+        if (op.kind == "sync" and flushes) or (op.file == number and op.kind in SYNC_KINDS):
             durable, pending = bytes(content), []
     return durable, pending
 

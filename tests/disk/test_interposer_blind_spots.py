@@ -16,12 +16,13 @@ from tests.disk.workloads import C_PROGRAM
 pytestmark = needs_interposer
 
 
-def test_a_shared_writable_mapping_is_reported_once_per_file(watched: Watched) -> None:
+def test_a_shared_writable_mapping_of_a_large_file_is_reported_once(watched: Watched) -> None:
     trace = watched.record("""
         import mmap, os
-        fd = os.open("mapped", os.O_CREAT | os.O_RDWR); os.ftruncate(fd, 4096)
-        for _ in range(3): mmap.mmap(fd, 4096)
-        mmap.mmap(fd, 4096, access=mmap.ACCESS_READ); mmap.mmap(-1, 4096)
+        size = 65 << 20
+        fd = os.open("mapped", os.O_CREAT | os.O_RDWR); os.ftruncate(fd, size)
+        for _ in range(3): mmap.mmap(fd, size)
+        mmap.mmap(fd, size, access=mmap.ACCESS_READ); mmap.mmap(-1, 4096)
     """)
     assert len(trace.blind_spots) == 1
     assert "mapped for shared writing" in str(trace.blind_spots[0])

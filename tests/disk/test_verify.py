@@ -13,10 +13,14 @@ from chaoskit.disk.verify import is_sqlite_shared_memory, links_out, surprises, 
 from tests.disk.watching import Watched, needs_interposer
 
 UNSEEN = """
-    import mmap, os
+    import ctypes, mmap, os
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
     def unseen(path, data):
         fd = os.open(path, os.O_RDWR); os.ftruncate(fd, len(data))
-        with mmap.mmap(fd, len(data)) as memory: memory[:] = data
+        place = ctypes.c_void_p(libc.mmap(None, 4096, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0))
+        assert libc.mprotect(place, 4096, mmap.PROT_READ | mmap.PROT_WRITE) == 0
+        ctypes.memmove(place, data, len(data))
         os.close(fd)
     fd = os.open("f", os.O_CREAT | os.O_RDWR); os.write(fd, b"seen!")
     {change}

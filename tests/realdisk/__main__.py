@@ -31,6 +31,8 @@ from tests.realdisk.device import FILE_SYSTEMS, Workshop, missing
 from tests.realdisk.sequences import INITIAL as FILES, SEQUENCES
 
 PLANS = 6  # per generated program
+REPORTED = 50  # a line of progress after this many programs, where there is no terminal
+END = "\r" if sys.stderr.isatty() else "\n"
 SOUND = 60  # ... and more, until every generated state was observed
 
 
@@ -185,6 +187,12 @@ def _programs(home: Path, options: argparse.Namespace, end: float) -> int:
         tried, disks = tried + 1, disks + found.disks
         made += sum(map(len, found.generated))
         unreached += len(list(found.unreached()))
+        if sys.stderr.isatty() or tried % REPORTED == 0:
+            print(
+                f"{tried} of {options.programs} programs, {disks} disks, {wrong} wrong",
+                end=END,
+                file=sys.stderr,
+            )
     print(f"{tried} generated programs, {disks} disks mounted, seed {options.seed}")
     print(f"{unreached} of {made} generated states were not observed")
     return wrong

@@ -109,6 +109,7 @@ def verdict_of(name, *tiers):
         "ProcFd",
         "LinkedOutside",
         "CleanEnvironment",
+        "MappedAndSynced",
     ],
 )
 def test_what_is_recorded_can_hold(name):
@@ -126,7 +127,7 @@ CHANGED = "content that no operation wrote"
         ("Int80", "32-bit system call was refused"),
         ("LowInt80", CHANGED),
         ("PosixAio", "died of SIGSYS"),
-        ("Mapped", "mapped for shared writing"),
+        ("Mapped", "stores through a mapping of .* were never synced"),
         ("MappedDatabaseIndex", "mapped for shared writing"),
         ("MadeWritable", CHANGED),
         ("Attribute", "extended attribute"),

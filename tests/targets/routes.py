@@ -220,6 +220,18 @@ class Mapped(Base):
         os.close(fd)
 
 
+class MappedAndSynced(Base):
+    """The same, synced with msync"""
+
+    def put(self, path, data):
+        fd = opened(path)
+        os.ftruncate(fd, len(data))
+        with mmap.mmap(fd, len(data)) as memory:
+            memory[:] = data
+            memory.flush()
+        os.close(fd)
+
+
 class MappedDatabaseIndex(Mapped):
     """The same in a file that is named like SQLite's shared memory"""
 
