@@ -58,12 +58,15 @@ class BtrfsModel(JournaledModel):
         synced = self._synced(cut)
         if not synced:
             return image
-        entries = self._entries(image, synced, cut)
+        entries, displaced = self._entries(image, synced, cut), self._displaced(image, synced)
         known = entries + [(at, each) for at, number in synced for each in self._new_above(number, cut, at)]
         last = entries[-1][0]
         names = Names(image, self.kills[last - self.commit])
         for at, number in entries:
-            image = names.replayed(image, number, self.kills[at - self.commit])
+            then = self.kills[at - self.commit]
+            for other in (other for moved, other in displaced if moved == at):
+                image = _placed(image, other, then)
+            image = names.replayed(image, number, then)
         for position, number, home in self._moves:
             before = {logged for at, logged in known if at <= position}
             if position < last and before & {number, home}:
@@ -88,6 +91,18 @@ class BtrfsModel(JournaledModel):
             parents = {parent for parent, _ in node.links} if node and renamed else set()
             found += [(at, number), *((at, parent) for parent in sorted(parents - seen))]
             seen |= {number, *parents}
+        return found
+
+    def _displaced(self, committed: Image, synced: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """B3: whoever had the name of a synced object before is logged under its new one."""
+        found = list[tuple[int, int]]()
+        for at, number in synced:
+            node = self.kills[at - self.commit].nodes.get(number)
+            for parent, name in node.links if node else ():
+                other = committed.entry(parent, name)
+                after = self.kills[at - self.commit].nodes.get(other) if other is not None else None
+                if other is not None and other != number and after is not None and after.links:
+                    found.append((at, other))
         return found
 
     def _new_above(self, number: int, cut: int, at: int) -> list[int]:

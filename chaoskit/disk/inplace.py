@@ -65,19 +65,27 @@ class DataChoice:
     """New pages as of time `until`; each settled page as of its own time.
 
     Pages that were written by `allocated` and not by `until` have blocks without data: they read as zeros.
-    The block in which the file ended at `until` is filled with what was written by `filled` (X4).
+    The block in which the file ended at `until`, or all until page `edge`, is filled with what was written by
+    `filled` (X4, X5).
     """
 
-    __slots__ = ("allocated", "filled", "others", "pages", "until")
+    __slots__ = ("allocated", "edge", "filled", "others", "pages", "until")
 
     def __init__(
-        self, until: int, pages: dict[int, int], others: int, allocated: int = NOTHING, filled: int = NOTHING
+        self,
+        until: int,
+        pages: dict[int, int],
+        others: int,
+        allocated: int = NOTHING,
+        filled: int = NOTHING,
+        edge: int = 0,
     ) -> None:
         self.until = until
         self.pages = pages
         self.others = others  # the time of all other settled pages
         self.allocated = allocated
         self.filled = filled
+        self.edge = edge
 
     def time_of(self, page: int, file: OrderedFile) -> int:
         return self.pages.get(page, self.others if file.settled(page) else self.until)
@@ -88,6 +96,7 @@ class OrderedFile(FilePending):
         super().__init__(base)
         self.rules = rules
         self.forced: list[tuple[int, int]] = []  # (cause, until): see JournaledModel._flush
+        self.punched_until: set[int] = set()  # pages at which a hole ended (X5)
         self.cached_until = NOTHING  # what was written before this is in the disk's cache (X6)
         self._intact = 1 << 62  # pages from here on were truncated
         self._punched: set[int] = set()
@@ -121,6 +130,7 @@ class OrderedFile(FilePending):
         rest = OrderedFile(base, self.rules)
         rest.forced = [(cause, until) for cause, until in self.forced if cause >= commit]
         rest.cached_until = self.cached_until
+        rest.punched_until = self.punched_until
         done = bisect_left(self.positions, commit)
         triples = list(zip(self.positions, self.ops, self.versions, strict=True))
         if any(op.kind != "write" for op in self.ops[:done]):
@@ -207,12 +217,16 @@ class OrderedFile(FilePending):
 
     def _on_disk_after(self, data: FileData, size: int, op: Op, *, allocated: bool) -> FileData:
         """`data`: what is on disk; `size`: that of the file in memory; both before the operation."""
+        if op.kind == "punch":
+            return apply_data(data, op).at_least(self.size_at_once(data, size, op))
         if op.kind != "write":
             return apply_data(data, op)
         end = op.offset + len(op.data)
         return data.at_least(end if allocated else self.size_at_once(data, size, op))
 
     def size_at_once(self, data: FileData, size: int, op: Op) -> int:
+        if op.kind == "punch" or op.keep_size:
+            return min(op.offset + op.length, size) if self.rules.sizes_first else data.size
         return grown_at_once(data, size, op) if self.rules.grows_at_once else data.size
 
     def _time(self, index: int) -> int:
@@ -266,14 +280,20 @@ class OrderedFile(FilePending):
             least = self.floor(cut) if page >= first else NOTHING  # X5
             time = max(choice.time_of(page, self), least)
             data = data.put_leaf(page, self.page_before(page, time))
-        return self._filled(data.fitted(new.size), choice.filled)
+        return self._filled(data.fitted(new.size), choice)
 
-    def _filled(self, data: FileData, time: int) -> FileData:
+    def _filled(self, data: FileData, choice: DataChoice) -> FileData:
         """X4: the last block, which the file has already, is written and counts before the new ones."""
-        page, used = divmod(data.size, PAGE)
-        if time == NOTHING or not used or self.version_before(time).size < (page + 1) * PAGE:
+        edge = choice.edge or -(-data.size // PAGE)
+        if choice.filled == NOTHING or not data.size < edge * PAGE <= self.version_before(choice.filled).size:
             return data
-        return data.put_leaf(page, self.page_before(page, time)).at_least((page + 1) * PAGE)
+        for page in range(data.size // PAGE, edge):
+            data = data.put_leaf(page, self.page_before(page, choice.filled))
+        return data.at_least(edge * PAGE)
+
+    def ends_in(self, page: int, cut: int) -> list[int]:
+        """The truncations before `cut` that ended in the middle of this page."""
+        return [at for at, pages in self._cleared.items() if at < cut and page in pages]
 
     def _cleared_at(self, position: int) -> tuple[int, ...]:
         return self._cleared.get(position, ())

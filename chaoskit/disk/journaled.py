@@ -64,6 +64,8 @@ class JournaledModel:
     def begin(self, op: Op) -> None:
         position = self.at
         if op.kind == "punch":
+            if op.file in self.files:
+                self.files[op.file].punched_until.add(pages_of(op.offset, op.length).stop)
             op = _as_write(op, self.kill.data(op.file).size)
         elif op.kind == "allocate" and op.offset + op.length <= self.kill.data(op.file).size:
             op = msgspec.structs.replace(op, keep_size=True)  # the size on disk may still be smaller
@@ -87,6 +89,10 @@ class JournaledModel:
         if self.rules.allocates_early and over and op.file in self.files:
             self._flush(op.file, position, position)  # E6
         self.bares[-1] = apply(self.bares[-1], op)
+        if op.kind == "punch":
+            bare, size = self.bares[-1].data(op.file), self.kills[-2].data(op.file).size
+            grown = bare.at_least(self._file(op.file).size_at_once(bare, size, op))
+            self.bares[-1] = self.bares[-1].with_data(op.file, grown)
         self._note_metadata(position)
         self._changed |= dict.fromkeys((op.file, op.parent, op.parent2, op.replaced), position)
         born = (op.file,) if op.kind in BIRTHS else ()
@@ -103,6 +109,10 @@ class JournaledModel:
             self._file(op.file).add(position, op, self.kill.data(op.file))
             self._file_of[position] = op.file
         self.bares[-1] = apply(self.bares[-1], op)
+        if op.kind == "punch":
+            bare, size = self.bares[-1].data(op.file), self.kills[-2].data(op.file).size
+            grown = bare.at_least(self._file(op.file).size_at_once(bare, size, op))
+            self.bares[-1] = self.bares[-1].with_data(op.file, grown)
         self._note_metadata(position)
         self._changed[op.file] = position
         if not same_size:
@@ -359,11 +369,11 @@ class JournaledModel:
 
 
 def _as_write(punch: Op, size: int) -> Op:
-    """E5: a hole that covers no page as a whole is zeros that are written."""
+    """E5: a hole that covers no page as a whole is zeros that are written, and marked as such (keep_size)."""
     end = min(punch.offset + punch.length, size)
     if end <= punch.offset or -(-punch.offset // PAGE) < end // PAGE:
         return punch
-    return msgspec.structs.replace(punch, kind="write", data=bytes(end - punch.offset))
+    return msgspec.structs.replace(punch, kind="write", data=bytes(end - punch.offset), keep_size=True)
 
 
 def boundaries(start: int, end: int, unit: int) -> list[int]:

@@ -56,7 +56,7 @@ Linux 5.6 or newer, or the option dioread_nolock.
      some folios in the page cache it does not move at once; the model always moves it.) Truncate,
      fallocate and punch are metadata; they do not write back what was written before. A truncation clears
      the rest of its last block in place (E4), even if the new size is lost, and so does a hole that covers
-     no whole page.
+     no whole page. A hole moves the size on disk to its own end, if that was smaller.
  E6  rename over an existing file allocates blocks for the renamed one first (auto_da_alloc), so that it is
      never empty. It does not wait for the data: the file may be full of zeros.
  E7  A file truncated to zero and written again gets its blocks when it is first closed (auto_da_alloc);
@@ -78,6 +78,8 @@ Linux 5.6 or newer, or the option dioread_nolock.
  X4  A write that makes the file longer is torn at one place only: at the end of the block that the file
      already has, if it begins there. That block counts before the new ones do.
  X5  A truncation or an allocation that sets the size first writes back what lies beyond the size on disk.
+     Punching a hole writes back the pages that it touches, so that the file may end there. (Of this the model
+     knows, but generates no states.)
  X6  sync writes everything, but does not flush the disk's own cache if no metadata is left to write: data
      overwritten in place can still be lost, until the next fsync of a file.
 
@@ -85,11 +87,13 @@ Linux 5.6 or newer, or the option dioread_nolock.
  B1  A commit makes names, sizes and truncations so far durable, and the data that was written back until
      then. Names that were not synced persist as a prefix of the sequence in which they happened.
  B2  Nothing is overwritten in place: after a power loss, a file has a content that it had at some time, or
-     zeros where a truncation made it longer. No write is torn, not even one under way.
+     zeros where a truncation made it longer. No write is torn, not even one under way. (A truncation writes
+     back the block that it ends in: that one may be newer than the others. This is not generated.)
  B3  fsync or fdatasync of a file writes it to a log: its data, its names, and the new directories above it,
      without their entries. Nothing else becomes durable. If the file was renamed, the directory that it was
-     in is logged, too. fsync of a directory logs its entries: a new file among them is empty, and one that
-     was renamed into it keeps its old name as well. The sync of something unchanged logs nothing.
+     in is logged, too, and so is the new name of a file whose old name it has. fsync of a directory logs its
+     entries: a new file among them is empty, and one that was renamed into it keeps its old name as well.
+     The sync of something unchanged logs nothing.
  B4  After that, renames and links of logged objects, or out of logged directories, are written to the log
      with the next sync of anything.
  B5  rename over an existing file waits for nothing, as X3. sync commits.

@@ -252,6 +252,6 @@ def _sizes_after(op: Op, sizes: set[int], wanted: int) -> tuple[set[int], bool]:
     if op.kind == "write":
         end = op.offset + len(op.data)
         return {max(s, end) for s in sizes}, op.offset < wanted <= end and min(sizes) <= wanted
-    if op.kind == "allocate" and not op.keep_size:
+    if op.kind == "punch" or (op.kind == "allocate" and not op.keep_size):
         return {max(s, op.offset + op.length) for s in sizes}, False
     return sizes, False

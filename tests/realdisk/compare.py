@@ -194,9 +194,11 @@ def _contents(file: OrderedFile, cut: int) -> dict[tuple[int, int], FileData]:
         pages = {page: found for page, found in pages.items() if found}
         ahead = [time for time in times if until <= time <= cut] if file.rules.sizes_first else [until]
         filled = [time for time in times if until < time <= cut] if file.rules.block_by_block else []
-        for allocated, last in product(ahead, [NOTHING, *filled]):
+        lasts = [(NOTHING, 0), *product(filled, (0, *file.punched_until))]
+        for allocated, (last, edge) in product(ahead, lasts):
             for each in product(*pages.values()):
-                choice = DataChoice(until, dict(zip(pages, each, strict=True)), NOTHING, allocated, last)
+                chosen = dict(zip(pages, each, strict=True))
+                choice = DataChoice(until, chosen, NOTHING, allocated, last, edge)
                 data = file.content(choice, cut)
                 found[data.digest] = data
     return found
@@ -207,6 +209,8 @@ def _times(file: OrderedFile, page: int, times: list[int], until: int, cut: int)
     truncation that is lost has not taken it away."""
     if file.settled(page):
         return [time for time in times if time >= _grown(file, page, until)]
+    if not file.rules.in_place and file.ends_in(page, cut):  # B2
+        return [until, *(at + 1 for at in file.ends_in(page, cut))]
     truncated = file.had_block(page)
     if truncated >= cut:
         return [time for time in times if time <= truncated]

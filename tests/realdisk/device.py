@@ -58,7 +58,10 @@ FILE_SYSTEMS = {
         environment={"TEST_DIR": "1", "TEST_DEV": "1", "QA_CHECK_FS": "1"},
     ),
     "btrfs": FileSystem(
-        name="btrfs", size=128 << 20, make=("mkfs.btrfs", "-q", "-f", "-m", "single"), live="commit=1000"
+        name="btrfs",
+        size=128 << 20,
+        make=("mkfs.btrfs", "-q", "-f", "-m", "single"),
+        live="commit=10",  # not longer: now and then a commit that was asked for waits for the timer
     ),
 }
 
