@@ -54,6 +54,10 @@ class Recording(msgspec.Struct, frozen=True, dict=True):
     def life(self) -> int:
         return len(self.earlier.faults)
 
+    @cached_property
+    def maps_files(self) -> bool:
+        return any(op.mapped for op in self.trace.ops)
+
     def can_crash_at(self, position: int) -> bool:
         """A life that failed is over after its last operation: there is nothing left to crash."""
         failed = any(isinstance(event, Ended) and event.how != "completed" for event in self.events)

@@ -223,6 +223,16 @@ EXAMPLES = [
         ["doubled"],
     ),
     (stores.IDEMPOTENT, told().change(1, acked=False).crash().change(1).look("end", history=[[1]]), []),
+    (
+        stores.IDEMPOTENT,  # an append may be repeated after others
+        told()
+        .change(1, do="append", error="full")
+        .change(2, do="append")
+        .crash()
+        .change(1, do="append")
+        .look("end", items=[[1, 0, 1], [2, 0, 1], [1, 0, 1]]),
+        ["doubled"],
+    ),
     (stores.FENCED, told().probe("zombie", before=2, late=3, load=[3]), ["overwritten"]),
     (stores.FENCED, told().probe("zombie", before=2, late=3, load=[2]), []),
     (stores.FENCED, told().probe("zombie", before=2, late=3, items=[[1, 0, 1], [3, 0, 1]]), ["overwritten"]),
@@ -297,3 +307,9 @@ def test_the_latest_is_the_state_that_was_saved_last_also_if_it_was_saved_before
     assert not list(durable(saved(1, 2, 1, shown=1)))
     assert [v.kind for v in durable(saved(1, 2, 1, shown=2))] == ["lost"]
     assert [v.kind for v in durable(saved(1, 2, shown=1))] == ["lost"]
+
+
+def test_a_state_that_is_saved_again_after_newer_ones_is_a_version_of_its_own():
+    history = told().change(1, error="full").change(2).crash().change(1)
+    with pytest.raises(NothingToJudge):
+        history.look("end", history=[[1], [2], [1]]).kinds(stores.IDEMPOTENT)

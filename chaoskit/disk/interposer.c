@@ -1710,16 +1710,24 @@ static uint8_t *map_memory(uint64_t size, int flags, int fd) {
     return at < 0 && at > -4096 ? NULL : (uint8_t *)at;
 }
 
+/* SQLite's index and LMDB's table of readers: made anew by whoever opens the database first. */
+static int is_shared_memory(const char *path) {
+    static const char *const ends[] = {"-shm", "/lock.mdb", "-lock"};
+    size_t size = strlen(path);
+    for (unsigned i = 0; i < LENGTH(ends); i++)
+        if (size > strlen(ends[i]) && strcmp(path + size - strlen(ends[i]), ends[i]) == 0)
+            return 1;
+    return 0;
+}
+
 /* False if stores through this mapping cannot be seen. */
 static int map_again(int fd, const struct stat *st, uint64_t end) {
     struct mapped *m = mapped_file(identity_of(st));
     uint64_t size = whole_pages((uint64_t)st->st_size > end ? (uint64_t)st->st_size : end);
     const char *path = real_path(fd);
-    size_t name = strlen(path);
     if (m && m->size >= size)
         return 1;
-    if (size > LARGEST_MAPPED || (!m && mapped_files == MOST_MAPPED) || !*path ||
-        (name > 4 && strcmp(path + name - 4, "-shm") == 0)) /* SQLite's; rebuilt when it is opened */
+    if (size > LARGEST_MAPPED || (!m && mapped_files == MOST_MAPPED) || !*path || is_shared_memory(path))
         return 0;
     uint8_t *view = map_memory(size, 0, fd), *shadow = map_memory(size, MAP_ANONYMOUS, -1);
     if (!view || !shadow)

@@ -112,11 +112,11 @@ from itertools import combinations
 
 import msgspec
 
-from chaoskit.disk.btrfs import BtrfsModel
-from chaoskit.disk.inplace import EXT4, XFS
-from chaoskit.disk.journaled import JournaledModel
+from chaoskit.disk.profiles.btrfs import BtrfsModel
+from chaoskit.disk.profiles.inplace import EXT4, XFS
+from chaoskit.disk.profiles.journaled import JournaledModel
 from chaoskit.disk.ops import Profile, Trace
-from chaoskit.disk.posix import PosixModel
+from chaoskit.disk.profiles.posix import PosixModel
 from chaoskit.disk.recipe import Candidate, Model, Recipe
 
 WINDOW = 48  # only the latest pending operations are examined one by one: they are the likely losses

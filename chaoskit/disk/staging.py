@@ -4,7 +4,8 @@
 recovery in between changes the directory in unknown ways: `StagingDirectory` remembers what it wrote and
 restores files that were changed since. It sets every mtime to a time in the past, in the order of the
 last modifications, so that any later write shows, however coarse the clock is. Stores through a mapping do
-not change the mtime on tmpfs, so files in `always` (SQLite's shared memory) are always rewritten.
+not change the mtime on tmpfs: the shared memory of databases is always rewritten, and so is everything if the
+target maps its files.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ LONG_AGO = 1_000_000_000 * 10**9
 TICK = 10**7  # nanoseconds between two operations: the order of modifications is visible, and all are past
 Times = Mapping[int, int]  # object -> the operation that last modified it
 Ignore = Callable[[str], bool]
+SHARED_MEMORY = ("-shm", "lock.mdb", "-lock")  # of SQLite and LMDB
 
 
 def materialise(image: Image, directory: str | os.PathLike[str], previous: Image | None) -> None:
@@ -219,7 +221,7 @@ class StagingDirectory:
     """A directory that is set to one image after another, whatever changed it in between."""
 
     def __init__(
-        self, directory: str | os.PathLike[str], always: Ignore = lambda p: p.endswith("-shm")
+        self, directory: str | os.PathLike[str], always: Ignore = lambda p: p.endswith(SHARED_MEMORY)
     ) -> None:
         self.root = os.fspath(directory)
         self.always = always
@@ -238,14 +240,16 @@ class StagingDirectory:
             os.rename(self.root, new)
         self.root = new
 
-    def show(self, image: Image, times: Times | None = None) -> None:
-        previous = self._shown if self._shown and self._put_back(self._shown) else None
+    def show(self, image: Image, times: Times | None = None, *, mapped: bool = False) -> None:
+        previous = self._shown if self._shown and self._put_back(self._shown, mapped) else None
         materialise(image, self.root, previous)
         self._mark(image, times or {})
         self._shown = image
 
-    def _put_back(self, shown: Image) -> bool:
+    def _put_back(self, shown: Image, mapped: bool) -> bool:
         """Restores files one by one; returns False if that is not enough."""
+        if mapped:
+            return False
         now = {path: _mark_of(entry) for path, entry in _scan(self.root)}
         if now == self._marks and not any(map(self.always, now)):
             return True

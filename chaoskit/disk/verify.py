@@ -23,6 +23,9 @@ from chaoskit.disk.ops import SYNC_KINDS, Found, Trace
 SQLITE_SHARED_MEMORY = "-shm"  # mapped, and rebuilt by the first process that opens the database
 SQLITE_DATABASE = b"SQLite format 3\0"
 SQLITE_INDEX = (3007000).to_bytes(4, sys.byteorder)  # how that memory begins
+LMDB_LOCKS = ("lock.mdb", "-lock")  # likewise
+LMDB_MAGIC = (0xBEEFC0DE).to_bytes(4, sys.byteorder)
+LMDB_MAGIC_AT = 16  # in the database, after the head of its first page
 BYTECODE = "__pycache__"
 MOST = 5
 
@@ -73,17 +76,22 @@ def links_out(trace: Trace) -> list[str]:
     return found[:MOST]
 
 
-def is_sqlite_shared_memory(path: Path) -> bool:
-    """Not every file of that name: it belongs to a database, or begins as SQLite's does."""
-    if not path.name.endswith(SQLITE_SHARED_MEMORY):
-        return False
-    database = path.with_name(path.name.removesuffix(SQLITE_SHARED_MEMORY))
-    return _begins(database, SQLITE_DATABASE) or _begins(path, SQLITE_INDEX)
+def is_shared_memory(path: Path) -> bool:
+    """A file that is mapped, and made anew by whoever opens its database first: SQLite's index, LMDB's table
+    of readers. Not every file of that name: it belongs to a database, or begins as theirs do."""
+    if path.name.endswith(SQLITE_SHARED_MEMORY):
+        database = path.with_name(path.name.removesuffix(SQLITE_SHARED_MEMORY))
+        return _has(database, SQLITE_DATABASE) or _has(path, SQLITE_INDEX)
+    if path.name.endswith(LMDB_LOCKS):
+        database = path.with_name("data.mdb" if path.name == "lock.mdb" else path.name.removesuffix("-lock"))
+        return _has(path, LMDB_MAGIC) and _has(database, LMDB_MAGIC, LMDB_MAGIC_AT)
+    return False
 
 
-def _begins(path: Path, expected: bytes) -> bool:
+def _has(path: Path, expected: bytes, offset: int = 0) -> bool:
     try:
         with path.open("rb") as file:
+            file.seek(offset)
             return file.read(len(expected)) == expected
     except OSError:
         return False
@@ -119,7 +127,7 @@ def _differences(image: Image, directory: Path) -> Iterator[str]:
     known = {path: node for path, _, node in image.walk()}
     there = {str(path.relative_to(directory)): path for path in sorted(directory.rglob("*"))}
     for name in sorted(known.keys() | there.keys()):
-        if is_sqlite_shared_memory(directory / name):
+        if is_shared_memory(directory / name):
             continue
         if name not in there:
             yield f"{name} is in the trace but not in the directory"

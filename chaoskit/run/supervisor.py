@@ -189,7 +189,7 @@ class Supervisor:
         if self._stage is None or self._stage.parent != str(directory):
             self._stage = StagingDirectory(run.state)
         self._stage.move_to(run.state)
-        self._stage.show(state.image, recording.times(state.position))
+        self._stage.show(state.image, recording.times(state.position), mapped=recording.maps_files)
         life = recording.life + 1
         how = self._live(run, self._process_for(directory), life, None, None)
         if self._scenario.target.looks_again and how == "completed":

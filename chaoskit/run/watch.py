@@ -6,7 +6,7 @@ from pathlib import Path
 
 from chaoskit.disk import interposer, trace as disk_trace
 from chaoskit.disk.ops import BlindSpot, Trace
-from chaoskit.disk.verify import is_sqlite_shared_memory
+from chaoskit.disk.verify import is_shared_memory
 
 
 class DiskWatch:
@@ -43,7 +43,7 @@ class DiskWatch:
     def blind_spots(self) -> list[BlindSpot]:
         """Operations that could not be traced and may matter."""
         spots = self.trace().blind_spots
-        return [spot for spot in spots if not is_sqlite_shared_memory(Path(spot.subject))]
+        return [spot for spot in spots if not is_shared_memory(Path(spot.subject))]
 
     def close(self) -> None:
         self._control.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chaoskit.disk.filedata import PAGE, file_data
-from chaoskit.disk.verify import is_sqlite_shared_memory, links_out, surprises, written_elsewhere
+from chaoskit.disk.verify import is_shared_memory, links_out, surprises, written_elsewhere
 from tests.disk.watching import Watched, needs_interposer
 
 UNSEEN = """
@@ -97,14 +97,14 @@ def test_symbolic_links_that_lead_out_are_found(watched: Watched) -> None:
     assert [line.split()[3] for line in links_out(trace)] == ["a/out", "etc"]
 
 
-def test_only_sqlite_s_own_shared_memory_is_exempt(tmp_path: Path) -> None:
+def test_only_a_database_s_own_shared_memory_is_exempt(tmp_path: Path) -> None:
     db = sqlite3.connect(tmp_path / "db")
     db.execute("PRAGMA journal_mode=WAL")
     db.execute("CREATE TABLE t (x)")
-    assert is_sqlite_shared_memory(tmp_path / "db-shm")
+    assert is_shared_memory(tmp_path / "db-shm")
     (tmp_path / "mine-shm").write_bytes(b"state")
-    assert not is_sqlite_shared_memory(tmp_path / "mine-shm")
-    assert not is_sqlite_shared_memory(tmp_path / "db")
+    assert not is_shared_memory(tmp_path / "mine-shm")
+    assert not is_shared_memory(tmp_path / "db")
     db.close()
 
 

@@ -17,11 +17,11 @@ from time import sleep
 
 import msgspec
 
-from chaoskit.disk.btrfs import BtrfsModel
+from chaoskit.disk.profiles.btrfs import BtrfsModel
 from chaoskit.disk.filedata import FileData
 from chaoskit.disk.image import FileNode, Image
-from chaoskit.disk.inplace import EXT4, NOTHING, XFS, DataChoice, OrderedFile, written
-from chaoskit.disk.journaled import JournaledModel
+from chaoskit.disk.profiles.inplace import EXT4, NOTHING, XFS, DataChoice, OrderedFile, written
+from chaoskit.disk.profiles.journaled import JournaledModel
 from chaoskit.disk.ops import Profile, Trace
 from tests.disk.listings import Content, listing
 from tests.disk.membership import could_survive

@@ -119,6 +119,33 @@ def rollback_journal(disk: RealDisk) -> None:
     disk.unlink("journal")
 
 
+def move_and_sync_directory(disk: RealDisk) -> None:
+    """btrfs: both names are there."""
+    disk.mkdir("d")
+    disk.sync()
+    disk.rename("a", "d/a")
+    disk.fsync("d")
+
+
+def move_and_sync_both(disk: RealDisk) -> None:
+    move_and_sync_directory(disk)
+    disk.fsync("d/a")
+
+
+def take_the_name_of_a_renamed_file(disk: RealDisk) -> None:
+    disk.rename("b", "c")
+    disk.create("b")
+    disk.write("b", b"n" * 100)
+    disk.fsync("b")
+
+
+def hole_in_a_new_file(disk: RealDisk) -> None:
+    disk.create("n")
+    disk.write("n", b"1" * 5000)
+    disk.punch("n", 50, 10)
+    disk.fsync("b")
+
+
 SEQUENCES = {
     each.__name__: each for each in tuple(globals().values()) if getattr(each, "__module__", "") == __name__
 }

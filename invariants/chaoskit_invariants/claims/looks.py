@@ -22,6 +22,7 @@ class Session:
         self.asked: list[int] = []  # numbers in the order requested; a state saved again appears twice
         self.acknowledged: list[int] = []
         self.repeated: Counter[int] = Counter()  # requested again because the outcome was unknown
+        self.brought_back: set[int] = set()  # states that were saved again after newer ones
         self.gone: set[int] = set()  # requested before an acknowledged deletion
         self.may_be_gone: set[int] = set()  # requested before a deletion that was not acknowledged
         self._settled: dict[int, int] = {}  # number -> the earliest place that its acknowledgement can mean
@@ -32,6 +33,8 @@ class Session:
         else:
             if self._is_retry(change):
                 self.repeated[change["n"]] += 1
+                if change["do"] == "save" and self.asked[-1:] != [change["n"]]:
+                    self.brought_back.add(change["n"])
             self.asked.append(change["n"])
             self.gone.discard(change["n"])
             self.may_be_gone.discard(change["n"])
@@ -57,6 +60,7 @@ class Session:
         copy = Session()
         copy.asked, copy.acknowledged = list(self.asked), list(self.acknowledged)
         copy.repeated, copy.gone = Counter(self.repeated), set(self.gone)
+        copy.brought_back = set(self.brought_back)
         copy.may_be_gone, copy._settled = set(self.may_be_gone), dict(self._settled)
         return copy
 

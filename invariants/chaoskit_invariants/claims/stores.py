@@ -289,15 +289,17 @@ def _how(end: Ended) -> str:
 
 
 def idempotent(history: History) -> Iterator[Violation]:
-    """Repeating an interrupted change adds no duplicate. Broken by: change, crashed, change, two copies."""
-    repeated = [look for look in looks(history) if look.session.repeated]
+    """Repeating an interrupted change adds no duplicate. Broken by: change, crashed, change, two copies.
+
+    A state that is saved again after newer ones replaces them: that is a version of its own."""
+    repeated = [look for look in looks(history) if look.session.repeated.keys() - look.session.brought_back]
     relevant = [look for look in repeated if look.sequences() and look.probe.name == "end"]
     if not relevant:
         raise NothingToJudge
     for look in relevant:
         for sequence in look.sequences().values():
             counts = Counter(numbers(sequence))
-            for n in look.session.repeated:
+            for n in sorted(look.session.repeated.keys() - look.session.brought_back):
                 if counts[n] > look.session.made(n):
                     times = f"save {n} was repeated, and is now stored {counts[n]} times"
                     yield Violation("doubled", f"session {look.name}: {times}")

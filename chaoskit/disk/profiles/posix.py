@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 from chaoskit.disk.apply import apply, entry_changes, initial_image
 from chaoskit.disk.image import DirNode, FileNode, Image
 from chaoskit.disk.ops import DATA_KINDS, NAME_KINDS, SYNC_KINDS, Op, Trace
-from chaoskit.disk.pending import FilePending, NamesPending
+from chaoskit.disk.profiles.pending import FilePending, NamesPending
 from chaoskit.disk.recipe import Recipe, Tail, latest_of
 
 

@@ -15,7 +15,7 @@ import msgspec
 from chaoskit.disk.apply import apply_data
 from chaoskit.disk.filedata import PAGE, FileData, Leaf, pages_of
 from chaoskit.disk.ops import Op
-from chaoskit.disk.pending import FilePending
+from chaoskit.disk.profiles.pending import FilePending
 
 NOTHING = -1  # a time before every operation
 
