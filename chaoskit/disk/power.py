@@ -112,10 +112,10 @@ from itertools import combinations
 
 import msgspec
 
+from chaoskit.disk.ops import Profile, Trace
 from chaoskit.disk.profiles.btrfs import BtrfsModel
 from chaoskit.disk.profiles.inplace import EXT4, XFS
 from chaoskit.disk.profiles.journaled import JournaledModel
-from chaoskit.disk.ops import Profile, Trace
 from chaoskit.disk.profiles.posix import PosixModel
 from chaoskit.disk.recipe import Candidate, Model, Recipe
 

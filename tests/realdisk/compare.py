@@ -17,12 +17,12 @@ from time import sleep
 
 import msgspec
 
-from chaoskit.disk.profiles.btrfs import BtrfsModel
 from chaoskit.disk.filedata import FileData
 from chaoskit.disk.image import FileNode, Image
+from chaoskit.disk.ops import Profile, Trace
+from chaoskit.disk.profiles.btrfs import BtrfsModel
 from chaoskit.disk.profiles.inplace import EXT4, NOTHING, XFS, DataChoice, OrderedFile, written
 from chaoskit.disk.profiles.journaled import JournaledModel
-from chaoskit.disk.ops import Profile, Trace
 from tests.disk.listings import Content, listing
 from tests.disk.membership import could_survive
 from tests.disk.positions import states

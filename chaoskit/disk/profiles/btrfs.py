@@ -7,9 +7,9 @@ written back until then), and what the log adds: everything that was synced afte
 from __future__ import annotations
 
 from chaoskit.disk.image import DirNode, FileNode, Image
+from chaoskit.disk.ops import SYNC_KINDS, Op, Trace
 from chaoskit.disk.profiles.inplace import BTRFS
 from chaoskit.disk.profiles.journaled import JournaledModel
-from chaoskit.disk.ops import SYNC_KINDS, Op, Trace
 
 NOBODY = -2  # no object has this number
 

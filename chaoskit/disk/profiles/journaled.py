@@ -17,8 +17,8 @@ import msgspec
 from chaoskit.disk.apply import apply, initial_image
 from chaoskit.disk.filedata import PAGE, FileData, leaf, pages_of
 from chaoskit.disk.image import DirNode, FileNode, Image
-from chaoskit.disk.profiles.inplace import NOTHING, DataChoice, OrderedFile, Rules, written
 from chaoskit.disk.ops import NAME_KINDS, SYNC_KINDS, Op, Trace, closes_of
+from chaoskit.disk.profiles.inplace import NOTHING, DataChoice, OrderedFile, Rules, written
 from chaoskit.disk.profiles.pending import over_page
 from chaoskit.disk.recipe import Recipe, Tail, Way, latest_of
 
