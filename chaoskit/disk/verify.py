@@ -84,7 +84,7 @@ def is_shared_memory(path: Path) -> bool:
         return _has(database, SQLITE_DATABASE) or _has(path, SQLITE_INDEX)
     if path.name.endswith(LMDB_LOCKS):
         database = path.with_name("data.mdb" if path.name == "lock.mdb" else path.name.removesuffix("-lock"))
-        return _has(path, LMDB_MAGIC) and _has(database, LMDB_MAGIC, LMDB_MAGIC_AT)
+        return _has(path, LMDB_MAGIC) or _has(database, LMDB_MAGIC, LMDB_MAGIC_AT)
     return False
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import sys
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,16 @@ def test_only_a_database_s_own_shared_memory_is_exempt(tmp_path: Path) -> None:
     assert not is_shared_memory(tmp_path / "mine-shm")
     assert not is_shared_memory(tmp_path / "db")
     db.close()
+
+
+def test_lmdb_s_locks_are_exempt_too(tmp_path: Path) -> None:
+    magic = (0xBEEFC0DE).to_bytes(4, sys.byteorder)
+    (tmp_path / "lock.mdb").write_bytes(magic + bytes(60))
+    (tmp_path / "mine-lock").write_bytes(b"state")
+    assert is_shared_memory(tmp_path / "lock.mdb")
+    assert not is_shared_memory(tmp_path / "mine-lock")
+    (tmp_path / "mine").write_bytes(bytes(16) + magic)
+    assert is_shared_memory(tmp_path / "mine-lock")
 
 
 def test_a_range_of_a_file_s_data() -> None:
