@@ -76,6 +76,14 @@ def test_rendering_the_scoreboard_needs_no_interposer(tmp_path):
     assert "there is none" in refused.stderr
 
 
+def test_rendering_the_scoreboard_corrects_a_verdict_that_another_rule_gave(chaoskit, tmp_path):
+    made = json.loads((BOARD / "dbos-agent.json").read_text())
+    assert made["verdict"] == "UNKNOWN"
+    (tmp_path / "dbos-agent.json").write_text(json.dumps({**made, "verdict": "HOLDS", "headline": "HOLDS"}))
+    assert chaoskit("scoreboard", "--render", "--dir", str(tmp_path)).returncode == 0
+    assert json.loads((tmp_path / "dbos-agent.json").read_text()) == made
+
+
 def test_compare_counts_hazards_by_the_same_rule(chaoskit, tmp_path):
     made = json.loads((BOARD / "burr-sqlite.json").read_text())
     (hazard, *_) = [f for f in made["findings"] if f["promise"] is None]
