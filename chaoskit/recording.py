@@ -182,8 +182,9 @@ def firings_of(trace: Trace, events: Iterable[Event], life: int) -> tuple[Firing
     seen_at = {e.at for e in events if isinstance(e, Placed) and e.life == life}
     found = []
     for point, op in zip(points(trace), trace.ops, strict=False):
-        found.append(Firing(point, "before"))
-        if op.kind == "write" and len(op.data) > 1:
+        if not op.joined:
+            found.append(Firing(point, "before"))
+        if op.kind == "write" and len(op.data) > 1 and not op.mapped:
             found.append(Firing(point, "half"))
         if op.index + 1 in seen_at or op.index + 1 == len(trace.ops):
             found.append(Firing(point, "after"))

@@ -52,7 +52,8 @@
 **
 ** WHAT IT CANNOT RECORD
 **
-** Reported by a warning in the trace: a shared writable mapping of a large file, io_uring and libaio,
+** Reported by a warning in the trace: a shared writable mapping of a large file, or by several processes that did
+** not inherit it, msync of a part of what is not synced, io_uring and libaio,
 ** statically linked and 32-bit programs, 32-bit system calls (refused), extended attributes, FICLONE, fallocate's COLLAPSE and INSERT, special files,
 ** directories moved into or out of the watched directory, a missing seccomp filter, a full trace.
 ** Not reported, but found when the harness compares the trace with the files (OPTION_CHECK, and the last
@@ -235,6 +236,7 @@ enum {
     FLAG_NAMELESS = 256, /* O_TMPFILE */
     FLAG_WHOLE = 512,    /* a before image of the whole file */
     FLAG_MAPPED = 1024,  /* stores through a mapping, found afterwards */
+    FLAG_JOINED = 2048,  /* ... together with the ones before */
 };
 
 struct identity {
@@ -277,7 +279,8 @@ struct control {
 _Static_assert(offsetof(struct control, root_path) == 256, "control page layout");
 _Static_assert(sizeof(struct control) <= TABLE_OFFSET, "control page size");
 
-enum { STATE_UNKNOWN, STATE_FOREIGN, STATE_WATCHED, STATE_ORPHAN, STATE_MASK = 7, STATE_MAPPED = 8, STATE_NOTED = 16 };
+enum { STATE_UNKNOWN, STATE_FOREIGN, STATE_WATCHED, STATE_ORPHAN, STATE_MASK = 7, STATE_MAPPED = 8, STATE_NOTED = 16,
+       STATE_SHADOWED = 32 };
 
 struct slot {
     struct identity id;
@@ -321,7 +324,7 @@ static int doomed;          /* the current operation is the last one */
 static unsigned mapped_files;
 static void note_stores(void);
 struct operation;
-static void refresh_shadows(const struct operation *op);
+static void refresh_shadow(const struct operation *op);
 
 static __thread __attribute__((tls_model("initial-exec"))) struct {
     uint32_t tid, pid;
@@ -607,8 +610,8 @@ static enum verdict decide(unsigned kind, size_t divisible) {
 
 static void commit(struct operation *op) {
     op->head.index = control->position;
-    if (mapped_files && !(op->head.flags & FLAG_MAPPED))
-        refresh_shadows(op);
+    if (control->shared_mappings && !(op->head.flags & FLAG_MAPPED))
+        refresh_shadow(op);
     if (control->mode == MODE_RECORD)
         append(op);
     if (doomed)
@@ -1176,9 +1179,21 @@ static void revert_unsynced(int fd, struct identity file) {
         RAW(SYS_close, writer);
 }
 
+static int holds_stores(struct identity file);
+
+static long commit_if_done(long result, struct operation *op) {
+    if (result == 0)
+        commit(op);
+    return result;
+}
+
 static long sync_locked(const struct call *call, unsigned kind, struct identity file) {
     struct operation op = OPERATION(kind);
     op.head.file = file;
+    if (control->action == ACTION_LOSE && is_due(kind) && mapped_files && holds_stores(file)) {
+        note_fired(FIRED_NOT_APPLICABLE);
+        return commit_if_done(pass(call), &op);
+    }
     switch (decide(kind, 0)) {
     case REFUSE:
         return -(long)control->action_errno;
@@ -1188,10 +1203,7 @@ static long sync_locked(const struct call *call, unsigned kind, struct identity 
     default:
         break;
     }
-    long result = pass(call);
-    if (result == 0)
-        commit(&op);
-    return result;
+    return commit_if_done(pass(call), &op);
 }
 
 static long do_fsync(const struct call *call, unsigned kind) {
@@ -1577,32 +1589,42 @@ static long do_linkat(const struct call *call) {
 /* ---- Mapped files ------------------------------------------------------------------------------ */
 
 /*
-** A store through a shared mapping is not a call. So each mapped file has a view of our own and a shadow,
-** the content that the trace knows; where they differ, there were stores. They are looked for before each
-** operation, each acknowledgement and each msync, and become one write per run of changed pages. The order
-** of the stores in between is not known: a kill at such a write undoes it, or its second half, and all
-** later ones. Forked children share the shadow.
+** A store through a shared mapping is not a call. So each mapped file has a shadow, the content that the
+** trace knows; where the target's memory differs from it, there were stores. They are looked for before each
+** operation, each acknowledgement and each msync, and become one write per run of changed pages. The order of
+** the stores in between is not known, so a kill before them undoes all of them, and no kill is made between
+** two of them (FLAG_JOINED). Forked children share the shadow.
+**
+** The memory is read by process_vm_readv, which fails where the target's own access would raise SIGBUS. There
+** is no mapping or descriptor of our own: it would keep locks and leases of the target alive. Whole pages are
+** recorded; the harness cuts them off at the size that the trace knows.
 */
 #define MOST_MAPPED 16u
 #define MOST_RANGES 64u
 #define LARGEST_MAPPED (64UL << 20)
 #define PAGE 4096UL
+#define CHUNK 16UL /* pages that are read at once */
+
+struct shadow {
+    uint64_t dirty_from, dirty_until; /* what was changed since the last sync lies between these */
+    uint32_t abandoned;               /* another process goes on with a larger one */
+};
 
 static struct mapped {
     struct identity file;
-    uint8_t *view, *shadow;
-    uint64_t size;      /* of both */
-    uint64_t file_size; /* the last one known: the file may have been renamed since */
-    char path[PATH_MAX];
+    struct shadow *shadow; /* its content follows after a page */
+    uint64_t size;
+    char path[256]; /* for messages */
 } mapped[MOST_MAPPED];
 
-static struct {
-    uint64_t start, end; /* where the target has mapped it */
+static struct range {
+    uint64_t start, end, offset; /* addresses, and the place of the first one in the file */
     struct identity file;
 } ranges[MOST_RANGES];
-static unsigned next_range;
 
 static uint64_t whole_pages(uint64_t size) { return (size + PAGE - 1) & ~(PAGE - 1); }
+
+static uint8_t *known_content(const struct mapped *m) { return (uint8_t *)m->shadow + PAGE; }
 
 static struct mapped *mapped_file(struct identity file) {
     for (unsigned i = 0; i < mapped_files; i++)
@@ -1611,103 +1633,169 @@ static struct mapped *mapped_file(struct identity file) {
     return NULL;
 }
 
-/* How much of the view can be read: beyond the end of the file it would raise SIGBUS. */
-static uint64_t mapped_bytes(struct mapped *m) {
-    struct stat st;
-    if (stat_at(AT_FDCWD, m->path, &st, 0) && same(identity_of(&st), m->file))
-        m->file_size = (uint64_t)st.st_size;
-    return m->file_size < m->size ? m->file_size : m->size;
+/* Once per file: from here on nothing is certain about it. */
+static void warn_of_mapping(struct identity file, const char *what, const char *path) {
+    if (known_state(file) & STATE_MAPPED)
+        return;
+    set_state(file, known_state(file) | STATE_MAPPED);
+    warn_locked(what, path);
 }
 
-/* What was stored from this file and place on did not happen. */
-static void undo_stores(struct mapped *m, uint64_t from) {
-    for (; m < mapped + mapped_files; m++, from = 0) {
-        uint64_t until = mapped_bytes(m);
-        for (; from < until; from = (from / PAGE + 1) * PAGE) {
-            uint64_t size = PAGE - from % PAGE < until - from ? PAGE - from % PAGE : until - from;
-            if (memcmp(m->view + from, m->shadow + from, size))
-                memcpy(m->view + from, m->shadow + from, size);
-        }
+static int holds_stores(struct identity file) {
+    const struct mapped *m = mapped_file(file);
+    return m && m->shadow->dirty_from < m->shadow->dirty_until;
+}
+
+static void widen(struct shadow *shadow, uint64_t from, uint64_t until) {
+    if (shadow->dirty_from == shadow->dirty_until) {
+        shadow->dirty_from = from;
+        shadow->dirty_until = until;
     }
+    if (from < shadow->dirty_from)
+        shadow->dirty_from = from;
+    if (until > shadow->dirty_until)
+        shadow->dirty_until = until;
 }
 
-static void record_stores(struct mapped *m, uint64_t from, uint64_t size) {
+static uint8_t pages_read[CHUNK * PAGE];
+
+/* How many pages could be read, or written, from this address on; at most a chunk. */
+static unsigned long transfer(long number, uint64_t address, uint64_t until, uint8_t *ours) {
+    struct iovec here, there[CHUNK];
+    unsigned long count = 0;
+    for (; count < CHUNK && address + count * PAGE < until; count++)
+        there[count] = (struct iovec){(void *)(address + count * PAGE), PAGE};
+    here = (struct iovec){ours, count * PAGE};
+    long done = count ? RAW(number, self.pid, (long)&here, 1, (long)there, (long)count, 0) : 0;
+    return done > 0 ? (unsigned long)done / PAGE : 0;
+}
+
+typedef void (*page_visitor)(struct mapped *, uint64_t offset, uint64_t address);
+
+/* Calls `visit` for each page that differs from the shadow; its content is in pages_read. */
+static uint64_t visit_stores(struct mapped *m, const struct range *r, page_visitor visit) {
+    uint64_t found = 0;
+    for (uint64_t at = r->start; at < r->end;) {
+        unsigned long got = transfer(SYS_process_vm_readv, at, r->end, pages_read);
+        for (unsigned long i = 0; i < got; i++) {
+            uint64_t offset = r->offset + (at - r->start) + i * PAGE;
+            if (offset + PAGE <= m->size && memcmp(pages_read + i * PAGE, known_content(m) + offset, PAGE)) {
+                found++;
+                if (visit) {
+                    memmove(pages_read, pages_read + i * PAGE, PAGE);
+                    visit(m, offset, at + i * PAGE);
+                    got = i + 1; /* the rest was overwritten: it is read again */
+                }
+            }
+        }
+        if (!got)
+            break;
+        at += got * PAGE;
+    }
+    return found;
+}
+
+static uint64_t visit_all_stores(page_visitor visit) {
+    uint64_t found = 0;
+    for (unsigned i = 0; i < MOST_RANGES; i++) {
+        struct mapped *m = ranges[i].end ? mapped_file(ranges[i].file) : NULL;
+        if (m && m->shadow->abandoned)
+            warn_of_mapping(m->file, "a file was mapped by several processes; stores are not seen: ", m->path);
+        else if (m)
+            found += visit_stores(m, &ranges[i], visit);
+    }
+    return found;
+}
+
+static void undo_page(struct mapped *m, uint64_t offset, uint64_t address) {
+    transfer(SYS_process_vm_writev, address, address + PAGE, known_content(m) + offset);
+}
+
+static struct {
+    struct mapped *file;
+    uint64_t from, until;
+    int joined;
+} run;
+
+static void end_run(void) {
     struct operation op = OPERATION(KIND_WRITE);
-    uint64_t kept = size;
-    int kills = control->action == ACTION_KILL_BEFORE || control->action == ACTION_KILL_AFTER ||
-                control->action == ACTION_KILL_HALF;
-    if (kills && is_due(KIND_WRITE)) {
-        kept = control->action == ACTION_KILL_BEFORE ? 0
-               : control->action == ACTION_KILL_HALF ? size / 2 : size;
-        undo_stores(m, from + kept);
-        if (!kept) {
-            note_fired(FIRED_YES);
-            kill_everything();
-        }
-        doomed = 1;
-    }
-    struct iovec piece = {m->shadow + from, kept};
-    op.head.file = m->file;
-    op.head.offset = (int64_t)from;
-    op.head.flags = FLAG_MAPPED | (kept < size ? FLAG_TORN : 0);
-    op.head.length = op.head.data_size = (uint32_t)kept;
+    if (!run.file)
+        return;
+    struct iovec piece = {known_content(run.file) + run.from, run.until - run.from};
+    op.head.file = run.file->file;
+    op.head.offset = (int64_t)run.from;
+    op.head.flags = FLAG_MAPPED | (run.joined ? FLAG_JOINED : 0);
+    op.head.length = op.head.data_size = (uint32_t)piece.iov_len;
     op.pieces = &piece;
-    memcpy(m->shadow + from, m->view + from, kept);
+    widen(run.file->shadow, run.from, run.until);
+    run.file = NULL;
+    run.joined = 1;
+    if (control->action == ACTION_KILL_AFTER && is_due(KIND_WRITE))
+        doomed = 1;
+    if (control->action == ACTION_KILL_BEFORE && is_due(KIND_WRITE)) {
+        note_fired(FIRED_YES);
+        kill_everything();
+    }
     commit(&op);
 }
 
-static void note_stores_in(struct mapped *m) {
-    uint64_t end = mapped_bytes(m), from = 0, at = 0;
-    int changed = 0;
-    for (; at < end; at += PAGE) {
-        int differs = memcmp(m->view + at, m->shadow + at, end - at < PAGE ? end - at : PAGE) != 0;
-        if (changed && !differs)
-            record_stores(m, from, at - from);
-        if (differs && !changed)
-            from = at;
-        changed = differs;
+static void note_page(struct mapped *m, uint64_t offset, uint64_t address) {
+    (void)address;
+    if (run.file != m || run.until != offset) {
+        end_run();
+        run.file = m;
+        run.from = offset;
     }
-    if (changed)
-        record_stores(m, from, end - from);
+    run.until = offset + PAGE;
+    memcpy(known_content(m) + offset, pages_read, PAGE);
 }
 
 static void note_stores(void) {
-    for (unsigned i = 0; i < mapped_files; i++)
-        note_stores_in(&mapped[i]);
-}
-
-/* After an operation that changed a mapped file by other means. */
-static void refresh_shadows(const struct operation *op) {
-    struct mapped *m = mapped_file(op->head.file);
-    if (!m)
+    if (!visit_all_stores(NULL))
         return;
-    if (op->head.kind == KIND_TRUNCATE)
-        m->file_size = op->head.length;
-    uint64_t from = 0, end = mapped_bytes(m), until = end;
-    if (op->head.kind == KIND_WRITE) {
-        from = (uint64_t)op->head.offset;
-        until = from + op->head.length < end ? from + op->head.length : end;
-    } else if (op->head.kind == KIND_TRUNCATE)
-        memset(m->shadow + end, 0, m->size - end);
-    else if (op->head.kind != KIND_PUNCH)
-        return;
-    if (from < until)
-        memcpy(m->shadow + from, m->view + from, until - from);
-}
-
-static void unmap_all(void) {
-    for (; mapped_files; mapped_files--) {
-        struct mapped *m = &mapped[mapped_files - 1];
-        RAW(SYS_munmap, (long)m->view, (long)m->size);
-        RAW(SYS_munmap, (long)m->shadow, (long)m->size);
+    if (control->action == ACTION_KILL_BEFORE && is_due(KIND_WRITE)) {
+        visit_all_stores(undo_page);
+        note_fired(FIRED_YES);
+        kill_everything();
     }
-    next_range = 0;
-    memset(ranges, 0, sizeof ranges);
+    run.file = NULL;
+    run.joined = 0;
+    visit_all_stores(note_page);
+    end_run();
 }
 
-static uint8_t *map_memory(uint64_t size, int flags, int fd) {
-    long at = RAW(SYS_mmap, 0, (long)size, PROT_READ | PROT_WRITE, MAP_SHARED | flags, fd, 0);
-    return at < 0 && at > -4096 ? NULL : (uint8_t *)at;
+/* A mapped file was changed, or synced, by other means. */
+static void refresh_shadow(const struct operation *op) {
+    const struct record *head = &op->head;
+    struct mapped *m = mapped_file(head->file);
+    int changes = head->kind == KIND_WRITE || head->kind == KIND_TRUNCATE || head->kind == KIND_PUNCH;
+    if (!m) {
+        if (changes && known_state(head->file) & STATE_SHADOWED)
+            warn_of_mapping(head->file, "a file that another process has mapped was changed", "");
+        return;
+    }
+    uint64_t from = (uint64_t)head->offset, until = from + head->length;
+    if (head->kind == KIND_FSYNC || head->kind == KIND_FDATASYNC)
+        m->shadow->dirty_from = m->shadow->dirty_until = 0;
+    if (!changes)
+        return;
+    if (head->kind == KIND_TRUNCATE)
+        from = head->length, until = m->size;
+    if (until > m->size)
+        until = m->size;
+    if (from >= until)
+        return;
+    widen(m->shadow, from, until);
+    if (head->kind == KIND_WRITE && control->mode == MODE_RECORD)
+        gather(known_content(m) + from, op->pieces, until - from);
+    else if (head->kind != KIND_WRITE)
+        memset(known_content(m) + from, 0, until - from);
+}
+
+static void forget_mappings(void) {
+    for (; mapped_files; mapped_files--)
+        RAW(SYS_munmap, (long)mapped[mapped_files - 1].shadow, (long)(mapped[mapped_files - 1].size + PAGE));
+    memset(ranges, 0, sizeof ranges);
 }
 
 /* SQLite's index and LMDB's table of readers: made anew by whoever opens the database first. */
@@ -1720,54 +1808,70 @@ static int is_shared_memory(const char *path) {
     return 0;
 }
 
-/* False if stores through this mapping cannot be seen. */
-static int map_again(int fd, const struct stat *st, uint64_t end) {
-    struct mapped *m = mapped_file(identity_of(st));
-    uint64_t size = whole_pages((uint64_t)st->st_size > end ? (uint64_t)st->st_size : end);
-    const char *path = real_path(fd);
-    if (m && m->size >= size)
-        return 1;
-    if (size > LARGEST_MAPPED || (!m && mapped_files == MOST_MAPPED) || !*path || is_shared_memory(path))
-        return 0;
-    uint8_t *view = map_memory(size, 0, fd), *shadow = map_memory(size, MAP_ANONYMOUS, -1);
-    if (!view || !shadow)
-        return 0;
-    if (m) { /* what was stored so far has been noted */
-        memcpy(shadow, m->shadow, m->size);
-        RAW(SYS_munmap, (long)m->view, (long)m->size);
-        RAW(SYS_munmap, (long)m->shadow, (long)m->size);
-    } else {
-        m = &mapped[mapped_files];
-        m->file = identity_of(st);
+static struct shadow *new_shadow(uint64_t size) {
+    long at = RAW(SYS_mmap, 0, (long)(size + PAGE), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return at < 0 && at > -4096 ? NULL : (struct shadow *)at;
+}
+
+static struct range *free_range(void) {
+    for (unsigned i = 0; i < MOST_RANGES; i++)
+        if (!ranges[i].end)
+            return &ranges[i];
+    return NULL;
+}
+
+/* What the target maps, unmaps or moves is no longer where it was. */
+static void forget_range(uint64_t start, uint64_t end) {
+    for (unsigned i = 0; i < MOST_RANGES; i++) {
+        struct range *r = &ranges[i], whole = *r, *rest;
+        if (!r->end || r->start >= end || start >= r->end)
+            continue;
+        r->end = r->start < start ? start : 0;
+        if (whole.end <= end)
+            continue;
+        if ((rest = r->end ? free_range() : r))
+            *rest = (struct range){end, whole.end, whole.offset + (end - whole.start), whole.file};
+        else
+            warn_of_mapping(whole.file, "too many mappings: stores are not seen", "");
     }
-    uint64_t known = m == &mapped[mapped_files] ? 0 : m->size;
-    if (known < (uint64_t)st->st_size)
-        memcpy(shadow + known, view + known, (uint64_t)st->st_size - known);
-    m->view = view;
+}
+
+/* False if stores through this mapping cannot be seen. The shadow's content is read through the mapping. */
+static int add_range(uint64_t start, uint64_t size, uint64_t offset, struct identity file, const char *path) {
+    struct mapped *m = mapped_file(file);
+    struct range *r = free_range();
+    uint64_t known = m ? m->size : 0, needed = whole_pages(offset + size);
+    if (!r || needed > LARGEST_MAPPED || known_state(file) & STATE_MAPPED || is_shared_memory(path))
+        return 0;
+    if (!m && (mapped_files == MOST_MAPPED || known_state(file) & STATE_SHADOWED))
+        return 0; /* or another process has its own shadow */
+    *r = (struct range){start, start + whole_pages(size), offset, file};
+    if (m && known >= needed)
+        return 1;
+    struct shadow *shadow = new_shadow(needed);
+    if (!shadow) {
+        r->end = 0;
+        return 0;
+    }
+    if (m) {
+        memcpy(shadow, m->shadow, known + PAGE);
+        m->shadow->abandoned = 1;
+        RAW(SYS_munmap, (long)m->shadow, (long)(known + PAGE));
+    } else
+        m = &mapped[mapped_files++];
+    m->file = file;
     m->shadow = shadow;
-    m->size = size;
-    m->file_size = (uint64_t)st->st_size;
-    strcpy(m->path, path);
-    mapped_files += m == &mapped[mapped_files];
+    m->size = needed;
+    strncpy(m->path, path, sizeof m->path - 1);
+    set_state(file, known_state(file) | STATE_SHADOWED);
     return 1;
 }
 
-static void note_range(uint64_t start, uint64_t size, struct identity file) {
-    uint64_t end = start + whole_pages(size);
-    for (unsigned i = 0; i < MOST_RANGES; i++) /* what was there before is unmapped */
-        if (ranges[i].start < end && start < ranges[i].end)
-            ranges[i].start = ranges[i].end = 0;
-    ranges[next_range % MOST_RANGES].start = start;
-    ranges[next_range % MOST_RANGES].end = end;
-    ranges[next_range % MOST_RANGES].file = file;
-    next_range++;
-}
-
-static const struct identity *file_at(uint64_t address) {
-    for (unsigned i = 0; i < MOST_RANGES; i++)
-        if (ranges[i].start <= address && address < ranges[i].end)
-            return &ranges[i].file;
-    return NULL;
+/* What the file holds already where the shadow is new. */
+static void fill_shadow(int fd, struct identity file, uint64_t from) {
+    struct mapped *m = mapped_file(file);
+    if (m && from < m->size)
+        read_range(fd, known_content(m) + from, (int64_t)from, m->size - from);
 }
 
 static long do_mmap(const struct call *call) {
@@ -1776,43 +1880,103 @@ static long do_mmap(const struct call *call) {
     long result = pass(call);
     if (result < 0 && result > -4096)
         return result;
-    if (!(call->a[2] & PROT_WRITE) || !(call->a[3] & MAP_SHARED) || call->a[3] & MAP_ANONYMOUS ||
-        !watched_fd(fd, &st) || !enter())
+    int ours = call->a[2] & PROT_WRITE && (call->a[3] & MAP_TYPE) != MAP_PRIVATE &&
+               !(call->a[3] & MAP_ANONYMOUS) && watched_fd(fd, &st);
+    if ((!ours && !mapped_files) || !enter())
         return result;
-    control->shared_mappings++;
-    if (RAW(SYS_fstat, fd, (long)&st) == 0 && map_again(fd, &st, (uint64_t)(call->a[5] + call->a[1])))
-        note_range((uint64_t)result, (uint64_t)call->a[1], identity_of(&st));
-    else if (!(known_state(identity_of(&st)) & STATE_MAPPED)) {
-        set_state(identity_of(&st), known_state(identity_of(&st)) | STATE_MAPPED);
-        warn_locked("a file was mapped for shared writing; stores through it are not seen: ",
-                    real_path(fd));
+    forget_range((uint64_t)result, (uint64_t)result + whole_pages((uint64_t)call->a[1]));
+    if (ours) {
+        struct identity file = identity_of(&st);
+        struct mapped *m = mapped_file(file);
+        uint64_t known = m ? m->size : 0;
+        control->shared_mappings++;
+        if (add_range((uint64_t)result, (uint64_t)call->a[1], (uint64_t)call->a[5], file, real_path(fd)))
+            fill_shadow(fd, file, known);
+        else
+            warn_of_mapping(file, "a file was mapped for shared writing; stores through it are not seen: ",
+                            real_path(fd));
     }
     return leave_with(result);
 }
 
-/* It makes durable what was stored, as fdatasync does. With MS_ASYNC it guarantees nothing. */
-static long msync_locked(const struct call *call, struct identity file) {
-    struct operation op = OPERATION(KIND_FDATASYNC);
-    op.head.file = file;
-    if (control->action == ACTION_LOSE && is_due(KIND_FDATASYNC))
-        note_fired(FIRED_NOT_APPLICABLE);
-    else if (decide(KIND_FDATASYNC, 0) == REFUSE)
-        return -(long)control->action_errno;
-    long result = pass(call);
-    if (result == 0)
-        commit(&op);
-    return result;
+static long do_munmap(const struct call *call) {
+    if (!mapped_files || !enter()) /* what was stored has been noted */
+        return pass(call);
+    forget_range((uint64_t)call->a[0], (uint64_t)call->a[0] + whole_pages((uint64_t)call->a[1]));
+    return leave_with(pass(call));
 }
 
+static long do_mremap(const struct call *call) {
+    uint64_t start = (uint64_t)call->a[0], size = (uint64_t)call->a[2];
+    if (!mapped_files || !enter())
+        return pass(call);
+    struct range old = {0};
+    for (unsigned i = 0; i < MOST_RANGES; i++)
+        if (ranges[i].end && ranges[i].start <= start && start < ranges[i].end)
+            old = ranges[i];
+    long result = pass(call);
+    if (result < 0 && result > -4096)
+        return leave_with(result);
+    forget_range(start, start + whole_pages((uint64_t)call->a[1]));
+    forget_range((uint64_t)result, (uint64_t)result + whole_pages(size));
+    struct mapped *m = old.end ? mapped_file(old.file) : NULL;
+    if (m) {
+        uint64_t offset = old.offset + (start - old.start), known = m->size;
+        char path[sizeof m->path];
+        strcpy(path, m->path);
+        if (!add_range((uint64_t)result, size, offset, old.file, path))
+            warn_of_mapping(old.file, "a mapping was moved; stores through it are not seen: ", path);
+        else if ((m = mapped_file(old.file))->size > known) /* it was extended: what is there is not ours */
+            for (uint64_t at = known; at < m->size; at += CHUNK * PAGE)
+                transfer(SYS_process_vm_readv, (uint64_t)result + (at - offset), (uint64_t)result + size,
+                         known_content(m) + at);
+    }
+    return leave_with(result);
+}
+
+/* Whether this part of the target's memory has everything of the file that is not synced. */
+static int covers(const struct range *r, uint64_t start, uint64_t end, const struct shadow *shadow) {
+    uint64_t from = start > r->start ? start : r->start, until = end < r->end ? end : r->end;
+    return shadow->dirty_from == shadow->dirty_until ||
+           (shadow->dirty_from >= r->offset + (from - r->start) &&
+            shadow->dirty_until <= r->offset + (until - r->start));
+}
+
+static void commit_msync(uint64_t start, uint64_t end) {
+    for (unsigned i = 0; i < MOST_RANGES; i++) {
+        struct range *r = &ranges[i];
+        struct mapped *m = r->start < end && start < r->end ? mapped_file(r->file) : NULL;
+        struct operation op = OPERATION(KIND_FDATASYNC);
+        if (!m)
+            continue;
+        if (!covers(r, start, end, m->shadow)) {
+            warn_of_mapping(m->file, "msync of a part of a file; the rest is not synced: ", m->path);
+            continue;
+        }
+        op.head.file = m->file;
+        commit(&op);
+    }
+}
+
+/* It makes durable what was stored, as fdatasync does; with MS_ASYNC it guarantees nothing. */
 static long do_msync(const struct call *call) {
-    const struct identity *file = file_at((uint64_t)call->a[0]);
-    if (!file || !(call->a[2] & MS_SYNC)) {
+    uint64_t start = (uint64_t)call->a[0], end = start + whole_pages((uint64_t)call->a[1]);
+    if (!mapped_files || !(call->a[2] & MS_SYNC) || start == end) {
         if (control->shared_mappings && !mapped_files &&
             __atomic_fetch_add(&control->msyncs, 1, __ATOMIC_RELAXED) == 0)
             warn("msync was called; what it makes durable is not in the trace", "");
         return pass(call);
     }
-    return enter() ? leave_with(msync_locked(call, *file)) : pass(call);
+    if (!enter())
+        return pass(call);
+    if (control->action == ACTION_LOSE && is_due(KIND_FDATASYNC))
+        note_fired(FIRED_NOT_APPLICABLE);
+    else if (decide(KIND_FDATASYNC, 0) == REFUSE)
+        return leave_with(-(long)control->action_errno);
+    long result = pass(call);
+    if (result == 0)
+        commit_msync(start, end);
+    return leave_with(result);
 }
 
 /* ---- What can only be reported ----------------------------------------------------------------- */
@@ -1895,6 +2059,8 @@ static long dispatch(const struct call *call) {
     case SYS_linkat: return do_linkat(call);
     case SYS_mmap: return do_mmap(call);
     case SYS_msync: return do_msync(call);
+    case SYS_munmap: return do_munmap(call);
+    case SYS_mremap: return do_mremap(call);
     case SYS_ioctl: return do_ioctl(call);
     case SYS_io_uring_setup: return do_ring(call);
     case SYS_io_setup: return do_ring(call);
@@ -2224,7 +2390,7 @@ static long activate(const char *watched, const char *path) {
     if (result < 0)
         return result;
     strcpy(control_path, path);
-    unmap_all();
+    forget_mappings();
     prepare_self();
     choose_group();
     if (control->options & OPTION_SECCOMP)
@@ -2533,6 +2699,16 @@ EXPORT void sync(void) { observe((struct call){SYS_sync, {0}}); }
 EXPORT int syncfs(int fd) { return (int)WRAPPED(SYS_syncfs, fd); }
 EXPORT int sync_file_range(int fd, off64_t offset, off64_t size, unsigned flags) {
     return (int)WRAPPED(SYS_sync_file_range, fd, offset, size, flags);
+}
+EXPORT int munmap(void *address, size_t size) {
+    return (int)WRAPPED(SYS_munmap, (long)address, (long)size);
+}
+EXPORT void *mremap(void *address, size_t size, size_t new_size, int flags, ...) {
+    va_list arguments;
+    va_start(arguments, flags);
+    void *where = flags & MREMAP_FIXED ? va_arg(arguments, void *) : NULL;
+    va_end(arguments);
+    return (void *)WRAPPED(SYS_mremap, (long)address, (long)size, (long)new_size, flags, (long)where);
 }
 EXPORT int msync(void *address, size_t size, int flags) {
     return (int)WRAPPED(SYS_msync, (long)address, (long)size, flags);

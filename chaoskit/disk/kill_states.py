@@ -4,6 +4,8 @@ A kill loses nothing that was written: the state is the applied prefix of the tr
 "the first i operations are done". A write may also be cut short: then the state lies between two
 positions, and `written` is the number of bytes of the next write that are present.
 
+Stores through a mapping that were found together have no known order: there is no state between them.
+
 The cost of each step depends on the operation, not on the length of the trace.
 """
 
@@ -45,9 +47,11 @@ def last_image(trace: Trace) -> Image:
 def kill_states(trace: Trace) -> Iterator[KillState]:
     """Every position, and the first half of each write."""
     for position, image in enumerate(images(trace)):
-        yield KillState(position, image)
-        if position < len(trace.ops):
-            yield from _half_written(trace.ops[position], position, image)
+        op = trace.ops[position] if position < len(trace.ops) else None
+        if op is None or not op.joined:
+            yield KillState(position, image)
+        if op is not None and not op.mapped:
+            yield from _half_written(op, position, image)
 
 
 def _half_written(op: Op, position: int, before: Image) -> Iterator[KillState]:

@@ -183,6 +183,7 @@ class _Decoder:
         self._found: list[Found] = []
         self._elsewhere: list[str] = []
         self._closes: list[tuple[int, int]] = []
+        self._sizes = {node.file: len(node.data) for node in start.nodes}
 
     def decode(self, raw: RawTrace) -> Trace:
         for record in records(raw.data):
@@ -198,7 +199,7 @@ class _Decoder:
                 case "close":
                     self._note_close(record)
                 case kind:
-                    self._ops.append(self._operation(record, kind))
+                    self._note_operation(self._operation(record, kind))
         self._warn_about_losses(raw)
         return Trace(
             initial=tuple(self._nodes),
@@ -208,6 +209,18 @@ class _Decoder:
             elsewhere=tuple(self._elsewhere),
             closes=tuple(self._closes),
         )
+
+    def _note_operation(self, op: Op) -> None:
+        """Stores through a mapping are recorded as whole pages, also where the file ends within one."""
+        size = self._sizes.get(op.file, 0)
+        if op.mapped:
+            data = op.data[: max(0, size - op.offset)]
+            op = msgspec.structs.replace(op, data=data, length=len(data))
+        elif op.kind == "truncate":
+            self._sizes[op.file] = op.length
+        elif op.kind == "write" or (op.kind == "allocate" and not op.keep_size):
+            self._sizes[op.file] = max(size, op.offset + op.length)
+        self._ops.append(op)
 
     def _note_close(self, record: Record) -> None:
         number = self._numbers.get(record.file)
@@ -251,6 +264,7 @@ class _Decoder:
             keep_size=bool(record.flags & layout.FLAG_KEEP_SIZE),
             durable=bool(record.flags & layout.FLAG_DURABLE),
             mapped=bool(record.flags & layout.FLAG_MAPPED),
+            joined=bool(record.flags & layout.FLAG_JOINED),
             pid=record.pid,
         )
 

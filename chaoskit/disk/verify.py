@@ -58,8 +58,8 @@ def never_synced(trace: Trace) -> list[str]:
     stores = {op.file: op.index for op in trace.ops if op.mapped}
     late = [file for file, index in stores.items() if index > max(last, synced.get(file, -1))]
     end = last_image(trace) if late else None
-    names = [(end.path(file) if end else None) or "a file without a name" for file in late]
-    return [f"stores through a mapping of {name} were never synced (msync)" for name in names[:MOST]]
+    names = [end.path(file) for file in late if end is not None]  # a file that is gone does not matter
+    return [f"stores through a mapping of {name} were never synced (msync)" for name in names[:MOST] if name]
 
 
 def links_out(trace: Trace) -> list[str]:

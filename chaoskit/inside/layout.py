@@ -59,6 +59,7 @@ FLAG_EXCHANGE = 128
 FLAG_NAMELESS = 256
 FLAG_WHOLE = 512
 FLAG_MAPPED = 1024
+FLAG_JOINED = 2048
 
 # (member, struct format). No struct has padding between its members.
 CONTROL_FIELDS = (
