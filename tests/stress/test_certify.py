@@ -99,9 +99,11 @@ def test_a_finding_is_met_again_from_its_token_in_a_fresh_process():
     assert f"{first.claim}/{first.kind}: reproduced" in done.stdout
 
 
+@pytest.mark.timeout(240)
 def test_langgraph_on_sqlite_keeps_what_it_promises():
-    # Whole, it is some thousand crashes: what a minute reaches is accepted here.
-    made = certified("langgraph-sqlite", seconds=90, accept_incomplete=True)
+    # Whole, it is some thousand crashes. The limit is only reached on a slow or busy machine: each tier needs
+    # at least 20 crashes for a verdict.
+    made = certified("langgraph-sqlite", seconds=180, accept_incomplete=True)
     assert sum(part.states for part in made.coverage.values()) > 100
     assert broken(made) == {"fenced": ["zombie"]}
     assert made.verdict is Verdict.HOLDS
