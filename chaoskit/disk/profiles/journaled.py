@@ -89,10 +89,6 @@ class JournaledModel:
         if self.rules.allocates_early and over and op.file in self.files:
             self._flush(op.file, position, position)  # E6
         self.bares[-1] = apply(self.bares[-1], op)
-        if op.kind == "punch":
-            bare, size = self.bares[-1].data(op.file), self.kills[-2].data(op.file).size
-            grown = bare.at_least(self._file(op.file).size_at_once(bare, size, op))
-            self.bares[-1] = self.bares[-1].with_data(op.file, grown)
         self._note_metadata(position)
         self._changed |= dict.fromkeys((op.file, op.parent, op.parent2, op.replaced), position)
         born = (op.file,) if op.kind in BIRTHS else ()
@@ -110,9 +106,7 @@ class JournaledModel:
             self._file_of[position] = op.file
         self.bares[-1] = apply(self.bares[-1], op)
         if op.kind == "punch":
-            bare, size = self.bares[-1].data(op.file), self.kills[-2].data(op.file).size
-            grown = bare.at_least(self._file(op.file).size_at_once(bare, size, op))
-            self.bares[-1] = self.bares[-1].with_data(op.file, grown)
+            self._grow_at_once(op)
         self._note_metadata(position)
         self._changed[op.file] = position
         if not same_size:
@@ -129,12 +123,16 @@ class JournaledModel:
         file.add(position, op, self.kill.data(op.file))
         self._file_of[position] = op.file
         self._last = position
-        bare = self.bares[-1].data(op.file)
-        grown = bare.at_least(file.size_at_once(bare, size_before, op))
-        self.bares[-1] = self.bares[-1].with_data(op.file, grown)
+        self._grow_at_once(op)
         self._changed[op.file] = position
         if not file.in_place(op) or op.offset + len(op.data) > size_before:
             self._reshaped[op.file] = position
+
+    def _grow_at_once(self, op: Op) -> None:
+        """E5: the size on disk that the operation leaves at once, before anything is written back."""
+        bare, size = self.bares[-1].data(op.file), self.kills[-2].data(op.file).size
+        grown = bare.at_least(self._file(op.file).size_at_once(bare, size, op))
+        self.bares[-1] = self.bares[-1].with_data(op.file, grown)
 
     def _file(self, number: int) -> OrderedFile:
         if number not in self.files:
