@@ -75,11 +75,16 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     target: Target
     workload: Callable[[int], Json]  # seed -> plain data, handed to the target
     workload_for: Callable[[int, int], Json] | None = None  # seed, number of agents -> workload
+    generated: bool = False  # each seed draws another workload, so a sample fuzzes it
     variants: dict[str, Callable[[int], Json]] = {}  # other workloads, named `scenario#variant`
     invariants: tuple[str, ...]  # registered names or module:name references
     services: tuple[Service, ...] = ()
     mutants: tuple[Mutant, ...] = ()
     stores: tuple[str, ...] = ()  # kinds of store that the target supports, the default first
+    world_faults: bool = False  # its target is to survive services that fail, and replies that are lost
+    # Facts of which a fuzz must see each at least once, such as `ack:surfaced`, `probe:degraded`,
+    # `invoke:resume`, `effect:bank.pay`, `fail:resume`, `struck:disk`; one that did not is UNKNOWN.
+    must_reach: tuple[str, ...] = ()
 
 
 # --- faults and schedules ----------------------------------------------------------------------

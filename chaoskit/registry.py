@@ -39,11 +39,14 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
 def resolve(settings: Settings) -> Resolved:
     """Raises UnknownName, which lists the known names, or CannotLoad."""
     found = scenario(settings.scenario)
-    chosen = msgspec.structs.replace(settings, store=store(found, settings.store))
+    chosen = msgspec.structs.replace(settings, store=store(found, settings.store), generated=found.generated)
     if settings.agents is not None:
         _check_agents(found, settings.seed, settings.agents)
-    if settings.bias and not settings.fuzzes:
-        raise UnknownName("--bias needs fuzzing: --plan sample --agents N, with --fault kill or disk")
+    if settings.bias and not chosen.fuzzes:
+        raise UnknownName(
+            "--bias needs fuzzing: --plan sample, with --fault kill or disk, "
+            "of a scenario that generates its workload or with --agents N"
+        )
     return Resolved(
         settings=chosen,
         scenario=found,

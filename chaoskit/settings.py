@@ -29,6 +29,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     profile: Profile = "ext4"
     plan: Literal["sweep", "sample"] = "sweep"
     agents: int | None = None  # in the workload; None: the scenario's default
+    generated: bool = False  # a fact about the scenario, which `registry.resolve` fills in
     bias: Literal["uniform", "rare"] | None = None  # of a fuzz; None: rare
     runs: int | None = None  # schedules of a sample, power-loss states, or the limit of a sweep
     depth: int | None = None  # crashes in one run of a sweep; None: as many as the kind of fault allows
@@ -77,7 +78,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def fuzzes(self) -> bool:
         """Whether every few runs get a fresh workload; rebuilt states all come from a single one."""
-        return self.plan == "sample" and self.agents is not None and not self.rebuilds
+        varied = self.generated or self.agents is not None
+        return self.plan == "sample" and varied and not self.rebuilds
 
     @property
     def sample_runs(self) -> int:

@@ -118,7 +118,7 @@ def test_several_scenarios_give_one_object_with_parts(chaoskit):
         ),
         (["run", "tree", "--agents", "201"], "tree: expected 1 to 200 agents, got 201"),
         (["run", "tree", "--agents", "0"], "'--agents'"),
-        (["run", "tree", "--bias", "rare"], "--bias needs fuzzing: --plan sample --agents N"),
+        (["run", "tree", "--bias", "rare"], "--bias needs fuzzing: --plan sample"),
         (["replay", "hello"], "expected a token (ck1-...), got 'hello'"),
         (["replay", "ck1-AAAA"], "the token is damaged"),
         (["list", "points"], "list points needs a scenario"),

@@ -109,6 +109,19 @@ def test_a_fuzz_with_a_time_limit_runs_until_it_expires():
     assert fuzz("CROWD", seconds=1e-9).verdict is Verdict.UNKNOWN
 
 
+def test_a_sample_of_a_generated_scenario_is_a_fuzz_and_its_sweep_is_of_one_workload(chaoskit):
+    result = fuzz("BRITTLE_GENERATED", agents=None, runs=40, seed=3, until_violation=True)
+    (witness,) = result.witnesses
+    assert repro.decode(witness.token).seed == witness.seed != 3
+    again = chaoskit("replay", witness.token, "--trust")
+    assert again.stdout.splitlines()[-1] == "recovers/failed: reproduced"
+    assert "operations (--seed" in again.stdout
+    swept = run_campaign(registry.resolve(Settings(scenario=f"{TARGETS}:GENERATED", seed=3)))
+    assert swept.verdict is Verdict.HOLDS
+    assert len(swept.found.points) == 4
+    assert not swept.settings.fuzzes
+
+
 def test_agents_also_sizes_the_workload_of_a_sweep():
     settings = Settings(scenario=f"{TARGETS}:CROWD", agents=4)
     assert len(run_campaign(registry.resolve(settings)).found.points) == 4

@@ -217,6 +217,10 @@ CROWD, BRITTLE_CROWD, LAME_CROWD, FICKLE_CROWD = (
     msgspec.structs.replace(_scenario(entry), workload=partial(_crowd, agents=2), workload_for=_crowd)
     for entry in ("crowded", "crowded_and_brittle", "crowded_and_lame", "crowded_and_fickle")
 )
+GENERATED, BRITTLE_GENERATED = (
+    msgspec.structs.replace(_scenario(entry), workload=partial(_crowd, agents=4), generated=True)
+    for entry in ("crowded", "crowded_and_brittle")
+)
 ASYNCHRONOUS = _scenario("asynchronous")
 SPENDING = _scenario("spending", Service(name="bank"))
 CHATTY = _scenario("chatty")

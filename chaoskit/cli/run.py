@@ -91,7 +91,8 @@ def _profile(_context: click.Context, _parameter: click.Parameter, value: str) -
     default="sweep",
     show_default=True,
     help="**sweep**: crash before and after every point. **sample**: random schedules of one to "
-    "three crashes, some during recovery; with **--agents**, fuzzing with new workloads.",
+    "three crashes, some during recovery; with **--agents**, or if the scenario generates its workload, "
+    "fuzzing with new workloads.",
 )
 @click.option(
     "--agents",

@@ -91,7 +91,7 @@ class Terminal:
             self.console.print(_table(result))
         for line in (*_points(result), *_claims(result)):
             self.show(line)
-        fuzz = result.settings.agents is not None
+        fuzz = result.settings.generated or result.settings.agents is not None
         self.findings((of_witness(w, with_operations=fuzz) for w in result.witnesses), verbose=verbose)
         for doubt in result.doubts:
             self.show(Text(f"unknown: {doubt}", "yellow"))
