@@ -89,7 +89,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
 # --- faults and schedules ----------------------------------------------------------------------
 
-When = Literal["before", "after", "half"]
+When = Literal["before", "after", "half", "call"]  # `call`: the point is a call of a service
 
 
 class PersistPoint(msgspec.Struct, frozen=True, order=True):
@@ -127,6 +127,11 @@ class Fault:
     def tier(self) -> str:
         """The tier of a run with this fault only."""
         raise NotImplementedError
+
+    @property
+    def parts(self) -> tuple[Fault, ...]:
+        """What it consists of, if it is several faults; only the last one may end the life."""
+        return (self,)
 
 
 class Schedule(msgspec.Struct, frozen=True):
@@ -330,6 +335,7 @@ DoubtKind = Literal[
     "unconfirmed",  # found on a rebuilt state, not reproduced by a real crash
     "no-time",  # found on a rebuilt state, and no time was left for a real crash
     "not-measured",  # no run tested the claim
+    "not-reached",  # what the scenario requires of every campaign did not occur
     "nothing-ran",
     "cut-short",  # a sweep did not reach its end
 ]
@@ -356,6 +362,7 @@ DOUBTS: dict[DoubtKind, str] = {
     "unconfirmed": "found on a rebuilt state, but a real crash did not reproduce it: {}",
     "no-time": "found on a rebuilt state, but time ran out before it was confirmed (allow more time): {}",
     "not-measured": "no run tested {}",
+    "not-reached": "required of every campaign, and not reached in {}",
     "nothing-ran": "no schedule was run{}",
     "cut-short": "stopped after {}: the sweep is incomplete"
     " (allow more time or runs, or use --accept-incomplete)",

@@ -10,6 +10,7 @@ import msgspec
 from chaoskit import entry_points
 from chaoskit.adapter import Adapter, BadAdapter, read as read_adapter, requirements
 from chaoskit.entry_points import UnknownName, unknown
+from chaoskit.faults.kind import kind, kinds
 from chaoskit.inside.loading import include_current_directory
 from chaoskit.model import Claim, Invariant, Mutant, Scenario, Subject
 from chaoskit.settings import Settings
@@ -20,6 +21,7 @@ INVARIANTS = "chaoskit.invariants"
 CLAIMS = "chaoskit.claims"
 TARGETS = "chaoskit.targets"  # each entry is a dictionary: name -> file.py:Class of an adapter
 SUBJECTS = "chaoskit.subjects"  # functions that turn an adapter of a subject into a scenario
+ALL_FAULTS = "all"
 TARGET = "target:"  # prefix of scenarios that test an adapter
 
 
@@ -39,13 +41,17 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
 def resolve(settings: Settings) -> Resolved:
     """Raises UnknownName, which lists the known names, or CannotLoad."""
     found = scenario(settings.scenario)
-    chosen = msgspec.structs.replace(settings, store=store(found, settings.store), generated=found.generated)
+    chosen = msgspec.structs.replace(
+        settings,
+        store=store(found, settings.store),
+        generated=found.generated,
+        faults=faults(found, settings.faults),
+    )
     if settings.agents is not None:
         _check_agents(found, settings.seed, settings.agents)
     if settings.bias and not chosen.fuzzes:
         raise UnknownName(
-            "--bias needs fuzzing: --plan sample, with --fault kill or disk, "
-            "of a scenario that generates its workload or with --agents N"
+            "--bias needs fuzzing: --plan sample, with --agents N or a scenario that generates its workload"
         )
     return Resolved(
         settings=chosen,
@@ -216,6 +222,20 @@ def store(scenario: Scenario, name: str | None) -> str | None:
     if name.partition(":")[0] not in scenario.stores:  # `postgresql://...` is of the kind `postgresql`
         raise UnknownName(unknown(f"store of {scenario.name}", name, scenario.stores))
     return name
+
+
+def faults(scenario: Scenario, wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """`all` means those that the scenario is to survive."""
+    if ALL_FAULTS in wanted:
+        return tuple(k.name for k in kinds().values() if scenario.world_faults or not k.strikes_calls)
+    for name in wanted:
+        if kind(name).strikes_calls and not scenario.world_faults:
+            able = ", ".join(name for name, each in scenarios().items() if each.world_faults)
+            raise UnknownName(
+                f"{scenario.name} does not support --fault {name}: it does not promise to survive errors "
+                f"of the services that it calls (Scenario.world_faults); these scenarios do: {able or 'none'}"
+            )
+    return wanted
 
 
 def _check_agents(found: Scenario, seed: int, agents: int) -> None:

@@ -66,20 +66,26 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(map(kind, self.faults))
 
     @property
+    def parts(self) -> list[Settings]:
+        """One campaign per kind of fault, one after the other; a fuzz mixes all kinds in one."""
+        if self.fuzzes:
+            return [self]
+        return [msgspec.structs.replace(self, faults=(fault,)) for fault in self.faults]
+
+    @property
     def watches_disk(self) -> bool:
         """Whether points are disk operations; a campaign uses either these or named points."""
         return self.points == "syscalls" or any(kind.watches_disk for kind in self.kinds)
 
     @property
     def rebuilds(self) -> bool:
-        """Whether all requested faults rebuild crash states from a recording."""
-        return all(kind.rebuilt for kind in self.kinds)
+        """Whether all requested faults rebuild crash states from a recording: all of one workload."""
+        return not self.fuzzes and all(kind.rebuilt for kind in self.kinds)
 
     @property
     def fuzzes(self) -> bool:
-        """Whether every few runs get a fresh workload; rebuilt states all come from a single one."""
-        varied = self.generated or self.agents is not None
-        return self.plan == "sample" and varied and not self.rebuilds
+        """Whether every few runs get a fresh workload."""
+        return self.plan == "sample" and (self.generated or self.agents is not None)
 
     @property
     def sample_runs(self) -> int:

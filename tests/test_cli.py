@@ -92,7 +92,7 @@ def test_several_scenarios_give_one_object_with_parts(chaoskit):
     [
         (["run", "paymens"], "no scenario 'paymens': did you mean 'payments'?"),
         (["run", "payments", "--mutant", "forget"], "no mutant of payments 'forget'"),
-        (["run", "payments", "--fault", "meteor"], "no fault 'meteor' (there are: disk, kill, power)"),
+        (["run", "payments", "--fault", "meteor"], "no fault 'meteor' (there are: disk, kill, power, world)"),
         (["run", "payments", "--plan", "guess"], "'guess' is not one of 'sweep', 'sample'"),
         (["run", "payments", "--seed", "x"], "or 'random', got 'x'"),
         (["run", "payments", "--for", "1 day"], "expected a duration such as 60s, 10m or 2h"),

@@ -7,13 +7,35 @@ from itertools import islice
 
 import pytest
 
-from chaoskit import registry, repro
-from chaoskit.model import Firing, PersistPoint, Verdict
-from chaoskit.search.campaign import run_campaign
-from chaoskit.search.fuzz import LANES, ROUND, Hits, cases, draw, places
+from chaoskit import __version__, registry, repro
+from chaoskit.faults.compound import Compound
+from chaoskit.faults.disk import DiskError
+from chaoskit.faults.kill import Kill
+from chaoskit.faults.power import PowerLoss
+from chaoskit.model import (
+    Ack,
+    Crashed,
+    Effect,
+    Ended,
+    Firing,
+    Info,
+    Invoke,
+    Ok,
+    PersistPoint,
+    Repro,
+    Schedule,
+    Struck,
+    Verdict,
+)
+from chaoskit.search.budget import Budget
+from chaoskit.search.campaign import Search, prepared, run_campaign
+from chaoskit.search.facts import facts as facts_of
+from chaoskit.search.fuzz import LANES, ROUND, Fuzzer, Hits, cases, draw, operations_under_way, places
 from chaoskit.settings import Settings
 from tests.conftest import TARGETS
 
+ALL = ("GENERATED", "SHOPPING")
+KILL = Kill(PersistPoint("write a", 1, 7), "before")
 pytestmark = pytest.mark.requirement("S7")
 
 
@@ -55,11 +77,11 @@ def test_a_place_is_a_points_name_its_predecessor_and_its_phase():
     names = ["write", "sync", "write"]
     firings = [Firing(PersistPoint(name, 1 + n), "before") for n, name in enumerate(names)]
     assert list(map(str, places(firings, 1, first=False))) == [
-        "recovery: before write, after start",
-        "later: before sync, after write",
-        "later: before write, after sync",
+        "recovery: kill before write, after start",
+        "later: kill before sync, after write",
+        "later: kill before write, after sync",
     ]
-    assert str(places(firings, 0, first=True)[0]) == "first life: before write, after start"
+    assert str(places(firings, 0, first=True)[0]) == "first life: kill before write, after start"
 
 
 def drawn(bias, hits, recovery=0, times=4000):
@@ -120,6 +142,179 @@ def test_a_sample_of_a_generated_scenario_is_a_fuzz_and_its_sweep_is_of_one_work
     assert swept.verdict is Verdict.HOLDS
     assert len(swept.found.points) == 4
     assert not swept.settings.fuzzes
+
+
+# --- several kinds of faults
+
+
+def schedules(name, **options):
+    """The schedules of a campaign, in order."""
+    settings = Settings(scenario=f"{TARGETS}:{name}", plan="sample", **{"jobs": 1, **options})
+    resolved, seen = registry.resolve(settings), []
+    with prepared(resolved, Search(Budget(None, 1)), record=False) as ready:
+        fuzzer = Fuzzer(ready.rig, resolved.settings)
+        for case in cases(settings.seed, settings.runs, Hits()):
+            outcomes = fuzzer.examine(case)
+            assert all(o.judgement.verdict is Verdict.HOLDS for o in outcomes), outcomes
+            seen += [outcome.schedule for outcome in outcomes if outcome.schedule.faults]
+    return seen
+
+
+def kinds_of(fault):
+    return tuple(type(part).__name__ for part in fault.parts)
+
+
+@pytest.mark.requirement("S3", "S5")
+def test_a_fuzz_mixes_all_requested_faults_in_one_chain_and_every_one_fires():
+    seen = schedules("TOUGHENED", faults=("kill", "disk", "power"), runs=200, seed=1)
+    chains = {tuple(map(kinds_of, schedule.faults)) for schedule in seen}
+    assert {(("Kill",),), (("DiskError",),), (("PowerLoss",),)} <= chains
+    assert (("Kill",), ("PowerLoss",)) in chains
+    both = {kinds for chain in chains for kinds in chain if len(kinds) == 2}
+    assert both == {("DiskError", "Kill"), ("DiskError", "PowerLoss")}
+
+
+def test_a_fuzz_of_kills_alone_uses_named_points():
+    assert all(fault.point.op is None for s in schedules("GENERATED", runs=10) for fault in s.faults)
+
+
+@pytest.mark.requirement("S3")
+def test_a_call_of_a_life_is_refused_or_its_reply_is_lost_and_a_kill_may_follow():
+    seen = schedules("SHOPPING", faults=("kill", "world"), runs=80, seed=1)
+    parts = {kinds_of(fault) for schedule in seen for fault in schedule.faults}
+    assert parts == {("Kill",), ("WorldError",), ("WorldError", "Kill")}
+    names = {fault.parts[0].name for schedule in seen for fault in schedule.faults}
+    assert {"call refused", "reply lost"} <= names
+
+
+@pytest.mark.requirement("C1")
+def test_a_sweep_of_world_errors_strikes_each_call_in_each_way():
+    settings = Settings(scenario=f"{TARGETS}:SHOPPING", faults=("world",), seed=2)
+    result = run_campaign(registry.resolve(settings))
+    assert result.verdict is Verdict.HOLDS
+    assert (result.runs, result.found.fired) == (8, 8)
+    assert result.found.places == {
+        f"{how} at call shop.buy#{nth}" for nth in (1, 2, 3, 4) for how in ("call refused", "reply lost")
+    }
+
+
+def test_world_errors_are_for_scenarios_that_promise_to_survive_them(chaoskit):
+    refused = chaoskit("run", f"{TARGETS}:GENERATED", "--fault", "world")
+    assert refused.returncode == 2
+    assert "does not support --fault world" in refused.stderr
+    of = {name: registry.resolve(Settings(scenario=f"{TARGETS}:{name}", faults=("all",))) for name in ALL}
+    assert {name: set(each.settings.faults) for name, each in of.items()} == {
+        "GENERATED": {"kill", "disk", "power"},
+        "SHOPPING": {"kill", "disk", "power", "world"},
+    }
+
+
+def test_a_compound_fault_that_fires_only_in_part_proves_nothing(rig):
+    first = DiskError(PersistPoint("create a", 1, 0), "EIO")
+    late = Compound(first, Kill(PersistPoint("write a", 1, 999), "before"))
+    bench = rig("TOUGHENED", faults=("disk",))
+    run, _ = bench.run(Schedule((late,)), bench.workload())
+    assert [doubt.kind for doubt in run.doubts] == ["missed-fault"]
+    soon = Compound(first, Kill(PersistPoint("write a", 1, 4), "half"))
+    run, _ = bench.run(Schedule((soon,)), bench.workload())
+    assert (run.fired, run.doubts) == (1, ())
+    order = [type(e) for e in run.history.events if isinstance(e, Struck | Crashed)]
+    assert order == [Struck, Crashed]
+
+
+def test_a_compound_fault_has_a_token_and_the_tier_of_a_second_crash():
+    first = DiskError(PersistPoint("create a", 1, 0), "EIO")
+    for then, tier in ((KILL, "recovery"), (PowerLoss(KILL.point, "ext4", "nothing"), "power-ext4")):
+        schedule = Schedule((KILL, Compound(first, then)))
+        wanted = Repro(
+            version=__version__,
+            scenario="x",
+            mutant=None,
+            seed=1,
+            schedule=schedule,
+            signature="recovers/failed",
+        )
+        assert repro.decode(repro.encode(wanted)) == wanted
+        assert Schedule((Compound(first, then),)).tier == tier
+    assert str(Compound(first, KILL)) == "EIO at create a#1 and, in the same life, kill before write a#1"
+
+
+@pytest.mark.requirement("S7")
+@pytest.mark.parametrize("name", ["TOUGHENED", "SHOPPING"])
+def test_the_number_of_jobs_does_not_change_a_mixed_fuzz(name):
+    one, two = (fuzz(name, agents=None, faults=("all",), runs=90, seed=5, jobs=jobs) for jobs in (1, 2))
+    assert facts(one) == facts(two)
+    assert one.found.missed == 0
+
+
+# --- coverage
+
+
+def test_a_place_names_the_operation_under_way():
+    events = [
+        Invoke(0, 0, 1, "one", {}),
+        Invoke(0, 1, 2, "two", {}),
+        Ok(0, 2, 2),
+        Ok(0, 3, 1),
+        Invoke(1, 0, 1, "of another life", {}),
+    ]
+    firings = [Firing(PersistPoint("write", nth), "before") for nth in (1, 2, 3, 4)]
+    assert operations_under_way(events, 0, firings) == ["one", "two", "one", ""]
+
+
+def test_a_workload_that_reached_new_places_is_used_again_with_other_crashes():
+    hits = Hits()
+    for number in range(4 * ROUND):
+        hits.add(number, ["new"] if number == 3 + LANES else ["old"], seed=number)
+    late = 6 * ROUND
+    assert hits.kept_for(late + 3) == [3, 3 + LANES]  # the first time that the lane saw each place
+    assert hits.kept_for(late + 5) == [5]
+    found = [c for c in islice(cases(1, None, hits), late, late + 40 * LANES) if c.number % LANES == 3]
+    again = [case for case in found if case.seed in (3, 3 + LANES)]
+    assert 4 <= len(again) <= 18
+    assert len({case.draws for case in found}) == len(found)
+    assert not [c for c in islice(cases(1, None, hits, "uniform"), late, late + 200) if c.seed < 100]
+
+
+def test_the_growth_of_coverage_is_sampled_and_the_rarest_places_are_shown(chaoskit):
+    options = ("--plan", "sample", "--runs", "60", "--jobs", "1", "-v")
+    printed = chaoskit("run", f"{TARGETS}:GENERATED", *options).stdout
+    assert "rarest places, of " in printed
+    assert "during write" in printed
+    assert "of them first in the second half" in printed
+    result = fuzz("GENERATED", agents=None, runs=60)
+    assert result.growth[-1] == (60, len(result.found.places))
+    assert [runs for runs, _ in result.growth][:3] == [1, 2, 3]
+    assert list(result.growth) == sorted(result.growth)
+    assert sum(result.found.times.values()) == 60
+
+
+@pytest.mark.parametrize(("runs", "verdict"), [(220, Verdict.UNKNOWN), (60, Verdict.HOLDS)])
+def test_what_a_campaign_must_reach_and_did_not_makes_a_long_fuzz_unknown(runs, verdict):
+    result = fuzz("GENERATED", agents=None, runs=runs)
+    assert result.verdict is verdict
+    assert result.unreached == ("probe:never",)
+    doubts = [str(doubt) for doubt in result.doubts]
+    assert doubts == ["required of every campaign, and not reached in 220 runs: probe:never"] * (runs > 200)
+
+
+def test_what_was_reached_once_is_reached():
+    result = fuzz("SHOPPING", agents=None, faults=("kill", "world"), runs=60)
+    assert result.unreached == ()
+    assert result.found.reached == {"probe:lost", "ok:buy", "struck:world"}
+
+
+def test_facts_of_a_history():
+    events = [
+        Invoke(0, 0, 1, "buy", {}),
+        Effect(0, 0, "shop", "pay", {}, None, applied=True),
+        Ack(0, 0, "bought", {}),
+        Crashed(0, 0, KILL),
+        Info(0, 1),
+        Ended(0, "crashed"),
+    ]
+    expected = {"invoke:buy", "effect:shop.pay", "ack:bought", "crashed:kill", "info:buy", "ended:crashed"}
+    assert set(facts_of(events)) == expected
 
 
 def test_agents_also_sizes_the_workload_of_a_sweep():

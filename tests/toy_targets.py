@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from chaoskit.inside import Life
+from chaoskit.inside.life import ReplyLost, WorldRefused
 from chaoskit.model import (
     Ack,
     History,
@@ -75,6 +76,58 @@ def spending(life: Life) -> None:
     persist(life, "intent", "x")
     life.call("bank", "pay", key="k", euro=5)
     persist(life, "done", "y")
+
+
+def shopping(life: Life) -> None:
+    """Buys what its workload names, as often as it must; a life gives up at the second error."""
+    file = life.directory / "file"
+    done = file.read_text() if file.exists() else ""
+    if life.number:
+        life.probe("recovered", text=done)
+    for name in life.workload["names"][len(done) :]:
+        with life.operation("buy", what=name):
+            _buy(life, name)
+            persist(life, "bought", name)
+            life.ack("bought", what=name)
+    life.probe("end", text=file.read_text())
+
+
+def _buy(life: Life, name: str) -> None:
+    try:
+        life.call("shop", "buy", key=f"{life.seed}", what=name)
+    except WorldRefused:
+        life.probe("refused")
+        life.call("shop", "buy", key=f"{life.seed}", what=name)
+    except ReplyLost:
+        life.probe("lost")
+        life.call("shop", "happened", key=f"{life.seed}")
+
+
+def toughened(life: Life) -> None:
+    """Writes each name to a file of its own, and writes it again if the disk refuses the first time."""
+    if life.number:
+        life.probe("recovered", names=sorted(path.name for path in life.directory.iterdir()))
+    for name in life.workload["names"]:
+        with life.operation("write", letter=name):
+            for _ in range(3):
+                try:
+                    _write_file(life.directory / name, name * 4)
+                    break
+                except OSError:
+                    life.probe("refused")
+            life.ack("written", letter=name)
+    life.probe("end", names=sorted(path.name for path in life.directory.iterdir()))
+
+
+def _write_file(path: Path, text: str) -> None:
+    for where, flags in ((path, os.O_WRONLY | os.O_CREAT), (path.parent, os.O_RDONLY)):
+        file = os.open(where, flags)
+        try:
+            if flags != os.O_RDONLY:
+                os.write(file, text.encode())
+            os.fsync(file)
+        finally:
+            os.close(file)
 
 
 def chatty(life: Life) -> None:
@@ -218,8 +271,20 @@ CROWD, BRITTLE_CROWD, LAME_CROWD, FICKLE_CROWD = (
     for entry in ("crowded", "crowded_and_brittle", "crowded_and_lame", "crowded_and_fickle")
 )
 GENERATED, BRITTLE_GENERATED = (
-    msgspec.structs.replace(_scenario(entry), workload=partial(_crowd, agents=4), generated=True)
+    msgspec.structs.replace(
+        _scenario(entry), workload=partial(_crowd, agents=4), generated=True, must_reach=("probe:never",)
+    )
     for entry in ("crowded", "crowded_and_brittle")
+)
+SHOPPING = msgspec.structs.replace(
+    _scenario("shopping", Service(name="shop", verifiable=True)),
+    workload=partial(_crowd, agents=4),
+    generated=True,
+    world_faults=True,
+    must_reach=("probe:lost", "ok:buy", "struck:world"),
+)
+TOUGHENED = msgspec.structs.replace(
+    _scenario("toughened"), workload=partial(_crowd, agents=4), generated=True
 )
 ASYNCHRONOUS = _scenario("asynchronous")
 SPENDING = _scenario("spending", Service(name="bank"))

@@ -18,6 +18,7 @@ from chaoskit.disk import interposer
 from chaoskit.entry_points import UnknownName, unknown
 from chaoskit.faults.kind import kinds
 from chaoskit.model import Verdict
+from chaoskit.registry import ALL_FAULTS
 from chaoskit.search.executors import can_share_work
 from chaoskit.search.tiers import chosen
 from chaoskit.settings import LARGEST, LONGEST
@@ -150,9 +151,9 @@ class Faults(click.ParamType[tuple[str, ...]]):
     ) -> tuple[str, ...]:
         if isinstance(value, tuple):
             return value
-        wanted = list(kinds()) if value == "all" else value.split(",")
+        wanted = value.split(",")
         for name in wanted:
-            if name not in kinds():
+            if name not in kinds() and value != ALL_FAULTS:
                 self.fail(unknown("fault", name, sorted(kinds())), param, ctx)
         return tuple(wanted)
 

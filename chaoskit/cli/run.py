@@ -31,7 +31,6 @@ from chaoskit.cli.options import (
 from chaoskit.cli.recent import remember, token_of
 from chaoskit.disk.mounts import file_system_of
 from chaoskit.disk.ops import Profile
-from chaoskit.faults.kind import kind
 from chaoskit.model import Repro, Verdict
 from chaoskit.registry import Resolved
 from chaoskit.search import campaign
@@ -176,14 +175,17 @@ def run(
 
     Exit codes: 0 HOLDS, 1 VIOLATED, 2 usage error or a target that cannot be tested, 3 UNKNOWN.
     """
-    if options["points"] == "syscalls" or any(kind(name).watches_disk for name in fault):
-        check_disk()
     terminal = Terminal(to_stderr=json_file == "-")
-    wanted = [Settings(scenario=name, faults=fault, **options) for name in scenarios]
-    places = [directory / _name_of(settings) for settings in wanted]
-    resolved = [  # all of them: a wrong name is an error before anything is run or written
-        registry.resolve(msgspec.structs.replace(settings, keep=str(place / "runs")))
-        for settings, place in zip(wanted, places, strict=True)
+    # All of them: a wrong name is an error before anything is run or written.
+    named = [registry.resolve(Settings(scenario=name, faults=fault, **options)) for name in scenarios]
+    if any(each.settings.watches_disk for each in named):
+        check_disk()
+    places = [directory / _name_of(each.settings) for each in named]
+    resolved = [
+        msgspec.structs.replace(
+            each, settings=msgspec.structs.replace(each.settings, keep=str(place / "runs"))
+        )
+        for each, place in zip(named, places, strict=True)
     ]
     state_directory(directory)
     results = [

@@ -181,7 +181,7 @@ static long raw_syscall_of(struct call call) { return pass(&call); }
 
 /* Mirrored in chaoskit/inside/layout.py: change both, and VERSION. */
 #define MAGIC 0x314B53494454494BUL
-#define VERSION 5
+#define VERSION 6
 #define TABLE_OFFSET 4096UL
 #define TABLE_SLOTS 16384u
 #define TRACE_OFFSET (TABLE_OFFSET + TABLE_SLOTS * sizeof(struct slot))
@@ -273,7 +273,10 @@ struct control {
     uint32_t nested;  /* operations missed because a signal handler interrupted another */
     uint32_t stolen;  /* how often the lock was taken from a dead owner */
     uint32_t shared_mappings, msyncs;
-    uint32_t reserved[23];
+    uint32_t then_kill;  /* ACTION_KILL_...: the life survives `action` and is killed later, or ACTION_NONE */
+    uint64_t then_at;
+    uint32_t then_fired; /* 1: yes */
+    uint32_t reserved[19];
     char root_path[1024];
 };
 _Static_assert(offsetof(struct control, root_path) == 256, "control page layout");
@@ -320,7 +323,7 @@ static int observing(void) {
 #define LOCK_OWNER 0x3FFFFFFFu
 
 static uint32_t owner_pid;  /* of the lock's current owner, for the records */
-static int doomed;          /* the current operation is the last one */
+static int doomed;          /* the current operation is the last one: 1 by `action`, 2 by `then_kill` */
 static unsigned mapped_files;
 static void note_stores(void);
 struct operation;
@@ -576,7 +579,7 @@ static int is_due(unsigned kind) {
 ** as far as possible without making the call, that it would succeed: a call that fails by itself is not
 ** an operation and must not use up a fault.
 */
-static enum verdict decide(unsigned kind, size_t divisible) {
+static enum verdict decide_first(unsigned kind, size_t divisible) {
     if (!is_due(kind))
         return PROCEED;
     if (!applicable(kind, divisible)) {
@@ -608,14 +611,46 @@ static enum verdict decide(unsigned kind, size_t divisible) {
     return REFUSE;
 }
 
+/* Only once the first fault has fired, and only at the operation that really gets the index `then_at`. */
+static enum verdict decide_then(size_t divisible) {
+    if (control->then_kill == ACTION_NONE || control->fired != FIRED_YES ||
+        control->position != control->then_at)
+        return PROCEED;
+    switch (control->then_kill) {
+    case ACTION_KILL_BEFORE:
+        control->then_fired = 1;
+        kill_everything();
+        break;
+    case ACTION_KILL_AFTER:
+        doomed = 2;
+        break;
+    case ACTION_KILL_HALF:
+        if (divisible < 2)
+            break;
+        doomed = 2;
+        return HALVE;
+    }
+    return PROCEED;
+}
+
+static enum verdict decide(unsigned kind, size_t divisible) {
+    enum verdict first = decide_first(kind, divisible);
+    if (first == REFUSE || first == LOSE || doomed)
+        return first;
+    enum verdict then = decide_then(divisible);
+    return first == HALVE ? HALVE : then;
+}
+
 static void commit(struct operation *op) {
     op->head.index = control->position;
     if (control->shared_mappings && !(op->head.flags & FLAG_MAPPED))
         refresh_shadow(op);
     if (control->mode == MODE_RECORD)
         append(op);
-    if (doomed)
+    if (doomed == 1)
         note_fired(FIRED_YES);
+    else if (doomed)
+        control->then_fired = 1;
     __atomic_store_n(&control->position, control->position + 1, __ATOMIC_RELEASE);
     if (doomed)
         kill_everything();

@@ -71,6 +71,14 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 1
     kinds: frozenset[Kind] = ALL_KINDS
     errno: int = errno.EIO
+    then_kill: ActionKind = "none"  # a kill later in the same life, which survives the fault itself
+    then_at: int = 0
+
+
+def then_kill(first: Action, second: Action) -> Action:
+    """`first`, which the process survives, and a kill at the operation that gets the index of `second`."""
+    assert second.kind.startswith("kill"), f"{second.kind} does not end a life"
+    return msgspec.structs.replace(first, then_kill=second.kind, then_at=second.at)
 
 
 def kill(at: int, when: Literal["before", "after", "half"] = "before") -> Action:
@@ -147,6 +155,8 @@ class Control:
         self._put("action_count", action.count)
         self._put("action_kinds", sum(1 << KIND_NUMBERS[kind] for kind in action.kinds))
         self._put("action_errno", action.errno)
+        self._put("then_kill", _ACTIONS[action.then_kill])
+        self._put("then_at", action.then_at)
 
     def _get(self, name: str) -> int:
         offset, form = layout.CONTROL[name]
@@ -166,6 +176,11 @@ class Control:
     def fired(self) -> Fired:
         """Whether the action fired: a fault that did not fire proves nothing."""
         return _FIRED[self._get("fired")]
+
+    @property
+    def then_fired(self) -> bool:
+        """Whether the kill that was to follow the action fired."""
+        return self._get("then_fired") == 1
 
     def raw_trace(self) -> RawTrace:
         """The input of `trace.decode`. Valid until the control is armed again."""

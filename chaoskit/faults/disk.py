@@ -57,6 +57,7 @@ def at(firing: Firing) -> list[Fault]:
         "before": ("lost" if kind in ("fsync", "fdatasync") else "EIO", *full),
         "half": ("short", "fills"),
         "after": (),
+        "call": (),
     }
     return [
         DiskError(firing.point, error, lasting) for error in errors[firing.when] for lasting in (False, True)

@@ -22,7 +22,7 @@ from chaoskit.model import Ack, Fault, Firing, PersistPoint, Placed, When
 from chaoskit.recording import CrashState, Recording, points
 
 # Files that differ only in a number or an id are of one kind.
-_NUMBERS = re.compile(r"[0-9a-f]{6,}|[0-9]+")
+NUMBERS = re.compile(r"[0-9a-f]{6,}|[0-9]+")
 
 
 class Kill(Fault, msgspec.Struct, frozen=True, tag="kill"):
@@ -44,13 +44,14 @@ class Kill(Fault, msgspec.Struct, frozen=True, tag="kill"):
 
 
 def at(firing: Firing) -> list[Fault]:
-    return [Kill(firing.point, firing.when)]
+    return [Kill(firing.point, firing.when)] if firing.when != "call" else []
 
 
 def arm(fault: Kill) -> Arming:
     point = fault.point
     if point.op is None:
         return Arming(named=NamedKill(point.name, point.nth, fault.when))
+    assert fault.when != "call", "a kill strikes the target, not its calls"
     return Arming(disk=interposer.kill(point.op, fault.when))
 
 
@@ -79,7 +80,7 @@ def distinctive_first(recording: Recording, states: Iterable[CrashState]) -> Ite
         assert isinstance(state.fault, Kill)
         before = bisect_right(acks, state.position - (not state.delivered))
         within = state.position - (acks[before - 1] if before else 0)
-        kind = (_NUMBERS.sub("#", state.fault.point.name), state.fault.when, within, state.delivered)
+        kind = (NUMBERS.sub("#", state.fault.point.name), state.fault.when, within, state.delivered)
         met[kind] += 1
         rounds.setdefault(met[kind], []).append(state)
         saves.setdefault(before, []).append(state)

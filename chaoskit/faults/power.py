@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import msgspec
 
@@ -61,6 +62,17 @@ def at(_firing: Firing) -> list[Fault]:
 def arm(fault: PowerLoss) -> Arming:
     assert fault.point.op is not None, "a power loss strikes at a disk operation"
     return Arming(disk=interposer.kill(fault.point.op, "before"))
+
+
+def draw(recording: Recording, point: PersistPoint, profile: Profile, rng: Random) -> Fault | None:
+    """One of the losses that are possible at this point; if nothing is pending, it is a kill."""
+    assert point.op is not None
+    model = power.model_at(recording.trace, recording.trace.base + point.op, profile)
+    generators = (power.whole, power.apart, power.singles, power.torn, power.pairs, power.subsets)
+    lossy = [[r for r in generate(model, rng) if r.way != "kill"] for generate in generators]
+    groups = [recipes for recipes in lossy if recipes]
+    recipe = rng.choice(rng.choice(groups)) if groups else Recipe("kill")
+    return PowerLoss(point, profile, **msgspec.structs.asdict(recipe))
 
 
 def after_death(fault: PowerLoss, trace: Trace, directory: Path) -> None:
@@ -140,6 +152,7 @@ KIND = FaultKind(
     data=PowerLoss,
     at=at,
     arm=arm,
+    draw=draw,
     watches_disk=True,
     after_death=after_death,
     states=states,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 
 MAGIC = 0x314B53494454494B
-VERSION = 5
+VERSION = 6
 
 MODE_OFF, MODE_COUNT, MODE_RECORD = range(3)
 OPTION_SECCOMP = 1
@@ -94,6 +94,9 @@ CONTROL_FIELDS = (
     ("stolen", "I"),
     ("shared_mappings", "I"),
     ("msyncs", "I"),
+    ("then_kill", "I"),
+    ("then_at", "Q"),
+    ("then_fired", "I"),
 )
 SLOT_FIELDS = (("id.device", "Q"), ("id.inode", "Q"), ("generation", "I"), ("state", "I"))
 RECORD_FIELDS = (

@@ -5,7 +5,7 @@ Protocol with the supervisor, one JSON object per line on an inherited stream so
     <- the spec (`protocol.LifeSpec`): what to run, where, with which fault
     -> {"type": "ack" | "probe" | "invoke" | "ok" | "fail", "life", "at", ...}    an event, as recorded
     -> {"type": "call", "life", "at", "service", "action", "args", "key"}         answered by one line
-    <- {"result": ...} | {"error": "..."}
+    <- {"result": ...} | {"error": "..."} | {"lost": "..."}
     -> {"type": "completed", "reusable": bool} | {"type": "failed", "detail": traceback}
     <- the next spec, or end of file
 
@@ -28,6 +28,10 @@ from chaoskit.inside.protocol import LifeSpec, decode
 
 class WorldRefused(Exception):
     """The World answered with an error: the effect was not done."""
+
+
+class ReplyLost(ConnectionError):
+    """The World's reply was lost: the effect may have been done."""
 
 
 class Channel:
@@ -59,6 +63,8 @@ class Channel:
         reply = json.loads(self._lines.readline())
         if "error" in reply:
             raise WorldRefused(reply["error"])
+        if "lost" in reply:
+            raise ReplyLost(reply["lost"])
         return reply["result"]
 
 

@@ -11,8 +11,9 @@ import time
 
 import msgspec
 
+from chaoskit.faults.kind import CallFault
 from chaoskit.model import Ack, Event, Fail, Invoke, Ok, Probe
-from chaoskit.run.world import Call, Refused, World
+from chaoskit.run.world import Call, Calls, Lost, Refused, World
 from chaoskit.run.zygote import Process
 
 
@@ -28,11 +29,14 @@ _MESSAGE = msgspec.json.Decoder(Ack | Probe | Invoke | Ok | Fail | Call | _Compl
 
 
 class Conversation:
-    def __init__(self, channel: socket.socket, world: World, events: list[Event]) -> None:
+    def __init__(
+        self, channel: socket.socket, world: World, events: list[Event], fault: CallFault | None = None
+    ) -> None:
         self.last = ""  # "completed" or "failed", once the life has reported it
         self.detail = ""
         self.reusable = False  # whether its process may run another life
         self._channel = channel
+        self.calls = Calls(fault)
         self._world = world
         self._events = events
         self._partial = b""
@@ -85,9 +89,11 @@ class Conversation:
     def _reply(self, call: Call) -> None:
         known = len(self._world.ledger)
         try:
-            reply = {"result": self._world.act(call)}
+            reply = {"result": self.calls.carry_out(self._world, call)}
         except Refused as refusal:
             reply = {"error": str(refusal)}
+        except Lost as loss:
+            reply = {"lost": str(loss)}
         self._events += self._world.ledger[known:]
         try:
             self._channel.sendall(msgspec.json.encode(reply) + b"\n")

@@ -94,7 +94,9 @@ class Supervisor:
         mutant: Mutant | None = None,
         deadline: float | None = None,
         watch: DiskWatch | None = None,
+        calls: bool = False,
     ) -> None:
+        """`calls`: traces include the calls of the World, because faults are to strike them."""
         self._scenario = scenario
         self._zygote = zygote
         self._later = later or zygote
@@ -102,6 +104,7 @@ class Supervisor:
         self._mutant = mutant
         self._deadline = deadline or scenario.target.deadline
         self._watch = watch
+        self._calls = calls
         self.until: float | None = None  # on the monotonic clock
         self._reused: _Process | None = None
         self._recoveries = 0
@@ -163,21 +166,29 @@ class Supervisor:
 
     def _finish_off(self, run: _RunInProgress, fault: Fault) -> None:
         """Applies the fault to the directory of the process that it killed."""
-        after_death = kind_of(fault).after_death
+        after_death = kind_of(fault.parts[-1]).after_death
         if after_death:
             assert self._watch is not None, f"{fault} needs a disk watch"
-            after_death(fault, self._trace(), run.state)
+            after_death(fault.parts[-1], self._trace(), run.state)
 
     def _keep_trace(self, life: int, schedule: Schedule) -> None:
         if self._watch is None:
             return
-        if life == 0 or kind_of(schedule.faults[life - 1]).after_death:
+        if life == 0 or kind_of(schedule.faults[life - 1].parts[-1]).after_death:
             self._traces = []  # after a power loss everything that is left is durable
         self._traces.append(self._watch.trace())
 
     def _trace(self) -> Trace:
         """Of the run so far: what an earlier life did not sync can still be lost in a later one."""
         return reduce(continued, self._traces)
+
+    def recorded(self, run: Run, life: int) -> Recording:
+        """One of the last two lives of the run that was carried out last."""
+        back = len(run.traces) - 1 - life
+        trace = reduce(continued, self._traces[: len(self._traces) - back])
+        mine = tuple(e for e in run.history.events if e.life == life)
+        before = tuple(e for e in run.history.events if e.life < life)
+        return Recording(trace, mine, (), Schedule(run.schedule.faults[:life]), before)
 
     # --- runs from a rebuilt state
 
@@ -239,7 +250,7 @@ class Supervisor:
         # else's, that is worth a message at a time.
         buffered = fault is None and not self._scenario.target.looks_again
         process.begin(self._spec(run, life, arming, watch, buffered=buffered, final=final))
-        conversation = Conversation(process.channel, run.world, run.events)
+        conversation = Conversation(process.channel, run.world, run.events, arming.call)
         deadline = time.monotonic() + self._deadline
         deadline = deadline if self.until is None else min(deadline, self.until)
         timely = conversation.listen(process.process, deadline, until_death=not process.kept)
@@ -252,10 +263,12 @@ class Supervisor:
             raise OutOfTime
         named, killed_at_name = read_trace(run.directory / f"trace-{life}")
         if not final:  # plans crash what a target does, not the harness' look at it
-            run.traces.append(firings_of(watch.trace(), run.events, life) if watch else named)
+            passed = firings_of(watch.trace(), run.events, life) if watch else named
+            run.traces.append(conversation.calls.among(passed) if self._calls else passed)
         if watch:
             run.doubts += [Doubt("blind-spot", text) for text in _unseen(watch, run.state, fault)]
-        struck = killed_at_name or bool(watch and watch.fired)
+        fired = (killed_at_name, bool(watch and watch.fired), conversation.calls.fired)
+        struck = _all_armed(arming, fired)
         return self._note_end(run, life, fault, conversation, _Ending(timely, status, struck, watch))
 
     def _is_over(self) -> bool:
@@ -303,6 +316,12 @@ class Supervisor:
         )
 
 
+def _all_armed(arming: Arming, fired: tuple[bool, bool, bool]) -> bool:
+    """Whether all that a fault consists of has fired."""
+    armed = (arming.named, arming.disk, arming.call)
+    return any(armed) and all(did for part, did in zip(armed, fired, strict=True) if part)
+
+
 class _Ending:
     """How a life's process ended, as observed from outside."""
 
@@ -316,7 +335,10 @@ class _Ending:
         if kind_of(fault).survivable:
             return False
         at_the_end = (  # planned after the last operation: no kill needed
-            self._watch is not None and self._watch.position == fault.point.op and self.status == 0
+            len(fault.parts) == 1
+            and self._watch is not None
+            and self._watch.position == fault.point.op
+            and self.status == 0
         )
         killed = self.status is not None and os.WIFSIGNALED(self.status)
         return at_the_end or (self.struck and killed and os.WTERMSIG(self.status or 0) == signal.SIGKILL)
@@ -387,8 +409,10 @@ class _RunInProgress:
 
     def end_crashed(self, life: int, fault: Fault) -> How:
         self.fired += 1
-        at = fault.point.op if fault.point.op is not None else len(self.traces[-1])
+        passed = sum(firing.when != "call" for firing in self.traces[-1])
+        at = fault.point.op if fault.point.op is not None else passed
         self.events += unfinished(self.events, life)
+        self.events += [Struck(life, survived) for survived in fault.parts[:-1]]
         crash = Crashed(life, at, fault, passed_before(fault, self.traces[-1]))
         self.events += [crash, Ended(life, "crashed")]
         return "crashed"

@@ -15,6 +15,7 @@ class DiskWatch:
         self._control = interposer.Control(control_path)
         self._start = disk_trace.Snapshot(nodes=(), identities=())
         self._decoded: Trace | None = None
+        self._has_then = False
 
     @property
     def control_path(self) -> Path:
@@ -26,11 +27,17 @@ class DiskWatch:
 
     @property
     def fired(self) -> bool:
-        return self._control.fired == "yes"
+        """Whether the action did, with the kill that was to follow it, if any."""
+        return self._control.fired == "yes" and (self._then_fired or not self._has_then)
+
+    @property
+    def _then_fired(self) -> bool:
+        return self._control.then_fired
 
     def arm(self, state: Path, action: interposer.Action | None, *, check: bool = False) -> None:
         """Prepares for a life in `state`, which must not change until the life begins."""
         self._decoded = None
+        self._has_then = action is not None and action.then_kill != "none"
         self._start = disk_trace.snapshot(state)
         self._control.arm(state, "record", action, check=check)
 

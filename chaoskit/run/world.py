@@ -9,16 +9,19 @@ two runs with the same seed get the same receipts.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter, deque
 from collections.abc import Iterable
 
 import msgspec
 
-from chaoskit.model import Effect, Json, Service
+from chaoskit.faults.kind import CallFault
+from chaoskit.model import Effect, Firing, Json, PersistPoint, Service
 
 HAPPENED = "happened"  # asks a verifiable service whether a key was applied
 ASK = "ask"  # has no effect; the World counts how often it was asked
 REMEMBER = "remember"  # stores a value outside the target, as a client would that survives the crash
 RECALL = "recall"
+BOOKKEEPING = frozenset({ASK, REMEMBER, RECALL})  # of the harness: no fault strikes these
 
 
 class Refused(Exception):
@@ -34,6 +37,10 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
     action: str
     args: dict[str, Json]
     key: str | None
+
+
+class Lost(Exception):
+    """The request was carried out, and its reply is lost."""
 
 
 class World:
@@ -94,3 +101,38 @@ def receipt(effect: Effect) -> str:
     """The same effect always has the same receipt."""
     content = msgspec.json.encode([effect.service, effect.action, effect.args], order="sorted")
     return "r-" + hashlib.blake2b(content, digest_size=6).hexdigest()
+
+
+class Calls:
+    """The calls of one life that a fault can strike, in order, and the one that it strikes."""
+
+    def __init__(self, fault: CallFault | None = None) -> None:
+        self.passed: list[tuple[int, Firing]] = []  # with their positions
+        self.fired = False
+        self._fault = fault
+        self._times: Counter[str] = Counter()
+
+    def carry_out(self, world: World, call: Call) -> Json:
+        if call.action in BOOKKEEPING:
+            return world.act(call)
+        name = f"call {call.service}.{call.action}"
+        self._times[name] += 1
+        self.passed.append((call.at, Firing(PersistPoint(name, self._times[name]), "call")))
+        fault = self._fault
+        if fault is None or (fault.name, fault.nth) != (name, self._times[name]):
+            return world.act(call)
+        self.fired = True
+        if not fault.lost:
+            raise Refused("the service is unavailable: nothing was done")
+        world.act(call)
+        raise Lost("no reply: it may have been done")
+
+    def among(self, firings: Iterable[Firing]) -> tuple[Firing, ...]:
+        """The calls between the other points that the life passed."""
+        left, found = deque(self.passed), []
+        for number, firing in enumerate(firings):
+            at = number if firing.point.op is None else firing.point.op
+            while left and left[0][0] <= at:
+                found.append(left.popleft()[1])
+            found.append(firing)
+        return (*found, *(firing for _, firing in left))

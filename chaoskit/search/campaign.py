@@ -46,6 +46,7 @@ from chaoskit.search.work import Job, JudgeRecovery, WorkItem
 from chaoskit.settings import Settings
 
 T = TypeVar("T")
+GROWTH = 1.1  # between two samples of the number of runs
 EXHAUSTIVE_SHARES = 8  # a certificate has about as many other plans: half of the time
 
 
@@ -128,6 +129,7 @@ class Search:
         self._campaigns = 0
         self.cut_short = False  # a sweep did not reach its end
         self.starting = 0.0  # seconds until the target was imported
+        self._growth: list[tuple[int, int]] = []
         self._so_far = SoFar(phase="starting", limit=budget.limit)
 
     def announce(self, phase: str, **numbers: int | None) -> None:
@@ -141,6 +143,12 @@ class Search:
     def over(self) -> bool:
         """Whether the search can stop early: it was to stop at a violation, and found one."""
         return self._until_violation and self.found.violated
+
+    @property
+    def growth(self) -> list[tuple[int, int]]:
+        """Runs and places crashed by then: a sample for every tenth part more runs, and the last."""
+        last = (self._so_far.runs, self._so_far.covered)
+        return list(dict.fromkeys([*self._growth, last])) if last[0] else []
 
     def so_far(self) -> str:
         planned = f" of {self._planned}" if self._planned else ""
@@ -210,6 +218,8 @@ class Search:
         else:
             adding.add(outcome, order)
         now, before = adding.partial, self.found
+        if self._so_far.runs >= GROWTH * (self._growth[-1][0] if self._growth else 0) and self._so_far.runs:
+            self._growth.append((self._so_far.runs, self._so_far.covered))
         self.announce(
             "crashing",
             runs=before.runs + now.runs,
@@ -292,23 +302,25 @@ def _noted(tasks: Iterator[tuple[int, T]], under_way: deque[tuple[int, T]]) -> I
 def run_campaign(resolved: Resolved, progress: Progress = silent) -> Result:
     """Raises CannotTest if the target fails without faults."""
     settings = resolved.settings
-    plans = [plan for fault in settings.faults for plan in plans_of(_with_one(settings, fault))]
+    plans = [plan for part in settings.parts for plan in plans_of(part)]
     budget = Budget(settings.seconds, sum(map(share_of, plans)))
     search = Search(budget, progress, until_violation=settings.until_violation)
-    for fault in settings.faults:
+    for part in settings.parts:
         if not search.over:
-            part = _with_one(settings, fault)
-            _with_fault(search, msgspec.structs.replace(resolved, settings=part))
+            _with_part(search, msgspec.structs.replace(resolved, settings=part))
     if search.cut_short and not settings.accept_incomplete:
-        search.found.note(Doubt("cut-short", search.so_far()), (len(settings.faults),))
-    return result_of(search.found, resolved.settings, resolved.claims, budget.seconds)
+        search.found.note(Doubt("cut-short", search.so_far()), (len(settings.parts),))
+    return result_of(
+        search.found,
+        resolved.settings,
+        resolved.claims,
+        budget.seconds,
+        must_reach=resolved.scenario.must_reach,
+        growth=search.growth if settings.fuzzes else (),
+    )
 
 
-def _with_one(settings: Settings, fault: str) -> Settings:
-    return msgspec.structs.replace(settings, faults=(fault,))
-
-
-def _with_fault(search: Search, resolved: Resolved) -> None:
+def _with_part(search: Search, resolved: Resolved) -> None:
     try:
         with prepared(resolved, search, record=resolved.settings.rebuilds) as ready:
             search.go_through(ready, plans_of(resolved.settings))
@@ -317,15 +329,15 @@ def _with_fault(search: Search, resolved: Resolved) -> None:
 
 
 def plans_of(settings: Settings) -> list[Plan]:
-    """The plans for settings with exactly one fault."""
+    """The plans for one of the parts of settings."""
+    if settings.fuzzes:
+        return [Fuzz(settings.seed, settings.fuzz_runs, settings.bias or "rare")]
     (fault,) = settings.faults
     if kind(fault).rebuilt:
         budget, seed = settings.power_states, settings.seed
         source = StateSource(fault=fault, profile=settings.profile, budget=budget, seed=seed)
         more = [power_in_recoveries(settings.profile, budget, seed)] if settings.depth != 1 else []
         return [RebuiltStates(source=source), *more]
-    if settings.fuzzes:
-        return [Fuzz(settings.seed, settings.fuzz_runs)]
     if settings.plan == "sample":
         return [Sample(seed=settings.seed, runs=settings.sample_runs, fault=fault)]
     return [Sweep(fault=fault, depth=settings.depth, limit=settings.runs)]

@@ -71,7 +71,7 @@ class Worker:
     def __init__(self, job: Job, rig: Rig) -> None:
         self._job = job
         self._rig = rig
-        self._fuzzer = Fuzzer(rig, job.settings.faults[0], job.settings.bias or "rare")
+        self._fuzzer = Fuzzer(rig, job.settings)
         self._walks: dict[tuple[StateSource, tuple[int, int]], _Walk] = {}
 
     def do(self, item: WorkItem, until: float | None = None) -> Done:

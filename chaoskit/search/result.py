@@ -9,6 +9,7 @@ first.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ import msgspec
 from chaoskit import __version__, repro
 from chaoskit.disk.hint import Hint
 from chaoskit.model import Doubt, DoubtKind, Event, Finding, PersistPoint, Repro, Schedule, Verdict
+from chaoskit.search.facts import ENOUGH
 from chaoskit.search.origin import Origin, origin_of
 from chaoskit.search.outcome import Outcome
 from chaoskit.settings import Settings, strikes_disk
@@ -102,6 +104,8 @@ class Partial(msgspec.Struct, kw_only=True):
     sampled: int = 0  # ... that held, and were also tested with a real crash
     points: set[PersistPoint] = set()
     places: set[str] = set()  # where a fault fired
+    times: dict[str, int] = {}  # in a fuzz: how often, at each of these places
+    reached: set[str] = set()  # facts that the scenario requires of a campaign
     claims: Claims = {}
     witnesses: dict[str, Witness] = {}  # by key
     doubts: dict[str, tuple[Order, Doubt]] = {}  # by text, each with its first occurrence
@@ -128,6 +132,8 @@ class Partial(msgspec.Struct, kw_only=True):
             sampled=self.sampled + other.sampled,
             points=self.points | other.points,
             places=self.places | other.places,
+            times=_union(self.times, other.times, operator.add),
+            reached=self.reached | other.reached,
             claims=claims,
             witnesses=_union(self.witnesses, other.witnesses, _clearer),
             doubts=_union(self.doubts, other.doubts, min),
@@ -202,6 +208,7 @@ class Accumulator:
             self._add_crashed(outcome)
         else:
             self._add_undisturbed(outcome)
+        self.partial.reached |= set(outcome.reached)
         self._note(outcome, order, self._tier_of(outcome.schedule))
 
     def add_alone(self, outcome: Outcome, order: Order, tier: str, claim: str) -> None:
@@ -257,6 +264,9 @@ class Accumulator:
         row[fault.name] = row.get(fault.name, Tally()).plus(once)
         if not outcome.missed:
             self.partial.places.add(str(outcome.place or fault))
+            if outcome.place:
+                times = self.partial.times
+                times[str(outcome.place)] = times.get(str(outcome.place), 0) + 1
 
     def _note(self, outcome: Outcome, order: Order, tier: str) -> None:
         for doubt in outcome.judgement.doubts:
@@ -318,6 +328,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     found: Partial
     witnesses: tuple[Witness, ...]  # in the order in which the scenario names its invariants
     doubts: tuple[Doubt, ...]  # reasons for UNKNOWN
+    growth: tuple[tuple[int, int], ...] = ()  # of a fuzz: runs, and places crashed by then
+    unreached: tuple[str, ...] = ()  # facts that the scenario requires, of a fuzz
 
     @property
     def claims(self) -> Claims:
@@ -328,12 +340,25 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         return self.found.runs
 
 
-def result_of(found: Partial, settings: Settings, claims: Sequence[str], seconds: float) -> Result:
-    """The result of a campaign; a claim that no run tested makes it UNKNOWN."""
+def result_of(
+    found: Partial,
+    settings: Settings,
+    claims: Sequence[str],
+    seconds: float,
+    *,
+    must_reach: Iterable[str] = (),
+    growth: Iterable[tuple[int, int]] = (),
+) -> Result:
+    """The result of a campaign; a claim that no run tested makes it UNKNOWN, and so does a fact that a long
+    fuzz did not reach."""
     missing = [Doubt("not-measured", what) for what in _untested(found, settings, claims)]
     if not found.runs:
         missing.insert(0, Doubt("nothing-ran", ""))
-    return _result(found, settings, claims, seconds, missing)
+    unreached = tuple(sorted(set(must_reach) - found.reached)) if settings.fuzzes else ()
+    if unreached and found.runs >= ENOUGH:
+        missing.append(Doubt("not-reached", f"{found.runs} runs: {', '.join(unreached)}"))
+    result = _result(found, settings, claims, seconds, missing)
+    return msgspec.structs.replace(result, growth=tuple(growth), unreached=unreached)
 
 
 def _untested(found: Partial, settings: Settings, claims: Sequence[str]) -> list[str]:

@@ -25,6 +25,7 @@ from chaoskit.run.supervisor import Supervisor
 from chaoskit.run.watch import DiskWatch
 from chaoskit.run.workspace import Workspace
 from chaoskit.run.zygote import IMPORT_DEADLINE, CannotStart, Zygote
+from chaoskit.search.facts import reached
 from chaoskit.search.oracle import judge
 from chaoskit.search.outcome import Outcome, recovery_of
 
@@ -78,6 +79,7 @@ class Rig:
             mutant=resolved.mutant,
             deadline=settings.deadline,
             watch=self._watch,
+            calls=any(kind.strikes_calls for kind in settings.kinds),
         )
         self._numbers = itertools.count()
         self._kept: set[tuple[str, int]] = set()  # in a fuzz: signature of the finding, number of crashes
@@ -114,6 +116,10 @@ class Rig:
     def run(self, schedule: Schedule, workload: Workload) -> tuple[Run, Path]:
         directory = self._new_directory()
         return self._supervisor.carry_out(schedule, directory, workload), directory
+
+    def recorded(self, run: Run, life: int) -> Recording:
+        """One of the last two lives of the run that was executed last."""
+        return self._supervisor.recorded(run, life)
 
     def record(self, workload: Workload) -> Recording:
         return self._supervisor.record(self._new_directory(), workload)[1]
@@ -183,6 +189,7 @@ class Rig:
             last_trace=run.traces[-1],
             recovery=recovery_of(run),
             origin=run.origin,
+            reached=reached(run.history.events, self._scenario.must_reach),
             events=() if holds else run.history.events,
             kept=None if holds else self._keep(judgement, run.schedule, directory, workload),
         )

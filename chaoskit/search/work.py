@@ -46,6 +46,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, tag="case"):
 
     number: int
     seed: int  # of its workload
+    draws: str  # decides its crashes
     crashes: int  # in the last run of its chain
     hits: Mapping[Place, int]  # crashes per place, from the rounds that this case may use
 

@@ -47,6 +47,8 @@ def _one(result: Result) -> dict[str, Any]:
         "runs": found.runs,
         "points": len(found.points),
         "covered": len(found.places),
+        "growth": [list(sample) for sample in result.growth],  # of a fuzz: runs, places crashed by then
+        "unreached": list(result.unreached),  # facts that the scenario requires of a fuzz
         "states": found.states,  # crash states rebuilt from a recording...
         "unique_states": found.states,  # ... which are enumerated without repetition
         "fired": found.fired,

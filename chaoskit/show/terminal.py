@@ -31,6 +31,7 @@ STYLE = {
     Verdict.NOT_MEASURED: "dim",
 }
 PLAIN_INTERVAL = 10.0  # seconds between progress lines without a progress bar
+RAREST = 20
 WIDTH = 80  # if the width of the terminal is unknown
 
 
@@ -89,7 +90,7 @@ class Terminal:
     def result(self, result: Result, *, verbose: bool = False) -> None:
         if verbose:
             self.console.print(_table(result))
-        for line in (*_points(result), *_claims(result)):
+        for line in (*_points(result), *_claims(result), *(_rarest(result) if verbose else ())):
             self.show(line)
         fuzz = result.settings.generated or result.settings.agents is not None
         self.findings((of_witness(w, with_operations=fuzz) for w in result.witnesses), verbose=verbose)
@@ -183,6 +184,24 @@ def _table(result: Result) -> Table:
     return table
 
 
+def _lately(growth: Sequence[tuple[int, int]]) -> str:
+    """How much of that is new: `, 12 of them in the second half`."""
+    if len(growth) < 2:
+        return ""
+    runs, places = growth[-1]
+    earlier = max(count for at, count in growth if at <= max(runs / 2, growth[0][0]))
+    return f", {places - earlier} of them first in the second half"
+
+
+def _rarest(result: Result) -> Iterator[Text]:
+    """Of a fuzz: the places where faults fired least often."""
+    times = sorted(result.found.times.items(), key=lambda item: (item[1], item[0]))
+    if times:
+        yield Text(f"rarest places, of {len(times)}:")
+    for place, count in times[:RAREST]:
+        yield Text(f"  {count:>5}  {place}")
+
+
 def _points(result: Result) -> Iterator[Text]:
     """The points that do not hold, one per line; if all hold, one line."""
     table = result.found.table
@@ -238,7 +257,9 @@ def _summary(result: Result) -> Iterator[Text]:
     yield Text.assemble("\nverdict: ", (result.verdict.value, STYLE[result.verdict]), f"   {counts}")
     if result.settings.fuzzes:
         # A fuzz has many workloads, so its places differ from the points counted above.
-        yield Text(f"  {len(found.places)} distinct places crashed")
+        yield Text(f"  {len(found.places)} distinct places crashed{_lately(result.growth)}")
+        if result.unreached:
+            yield Text(f"  not reached yet: {', '.join(result.unreached)}")
     if found.states:
         yield Text(
             f"  {found.states} states rebuilt from a recording, {found.confirmed} confirmed by real crashes"
