@@ -30,7 +30,17 @@ from chaoskit.model import (
 from chaoskit.search.budget import Budget
 from chaoskit.search.campaign import Search, prepared, run_campaign
 from chaoskit.search.facts import facts as facts_of
-from chaoskit.search.fuzz import LANES, ROUND, Fuzzer, Hits, cases, draw, operations_under_way, places
+from chaoskit.search.fuzz import (
+    LANES,
+    MIXED_DEPTHS,
+    ROUND,
+    Fuzzer,
+    Hits,
+    cases,
+    draw,
+    operations_under_way,
+    places,
+)
 from chaoskit.settings import Settings
 from tests.conftest import TARGETS
 
@@ -153,7 +163,7 @@ def schedules(name, **options):
     resolved, seen = registry.resolve(settings), []
     with prepared(resolved, Search(Budget(None, 1)), record=False) as ready:
         fuzzer = Fuzzer(ready.rig, resolved.settings)
-        for case in cases(settings.seed, settings.runs, Hits()):
+        for case in cases(settings.seed, settings.runs, Hits(), depths=MIXED_DEPTHS):
             outcomes = fuzzer.examine(case)
             assert all(o.judgement.verdict is Verdict.HOLDS for o in outcomes), outcomes
             seen += [outcome.schedule for outcome in outcomes if outcome.schedule.faults]
@@ -166,7 +176,7 @@ def kinds_of(fault):
 
 @pytest.mark.requirement("S3", "S5")
 def test_a_fuzz_mixes_all_requested_faults_in_one_chain_and_every_one_fires():
-    seen = schedules("TOUGHENED", faults=("kill", "disk", "power"), runs=200, seed=1)
+    seen = schedules("TOUGHENED", faults=("kill", "disk", "power"), runs=150, seed=1)
     chains = {tuple(map(kinds_of, schedule.faults)) for schedule in seen}
     assert {(("Kill",),), (("DiskError",),), (("PowerLoss",),)} <= chains
     assert (("Kill",), ("PowerLoss",)) in chains

@@ -27,7 +27,7 @@ from chaoskit.search.baseline import ViolatedUndisturbed, judge_undisturbed, und
 from chaoskit.search.budget import Budget, Share
 from chaoskit.search.confirm import confirm_all
 from chaoskit.search.executors import Executor, executor_for
-from chaoskit.search.fuzz import Fuzz
+from chaoskit.search.fuzz import DEPTHS, MIXED_DEPTHS, Fuzz
 from chaoskit.search.outcome import Outcome
 from chaoskit.search.plan import Plan, RebuiltStates, Sample, Seen, Sweep, power_in_recoveries
 from chaoskit.search.progress import Progress, SoFar, silent
@@ -331,7 +331,8 @@ def _with_part(search: Search, resolved: Resolved) -> None:
 def plans_of(settings: Settings) -> list[Plan]:
     """The plans for one of the parts of settings."""
     if settings.fuzzes:
-        return [Fuzz(settings.seed, settings.fuzz_runs, settings.bias or "rare")]
+        depths = MIXED_DEPTHS if len(settings.faults) > 1 else DEPTHS
+        return [Fuzz(settings.seed, settings.fuzz_runs, settings.bias or "rare", depths)]
     (fault,) = settings.faults
     if kind(fault).rebuilt:
         budget, seed = settings.power_states, settings.seed

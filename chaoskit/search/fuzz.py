@@ -47,6 +47,7 @@ Drawn = tuple[Schedule, Place]
 ROUND = WINDOW + 1
 LANES = 16  # the maximum number of shards
 DEPTHS = (1, 1, 2, 2, 3)  # crashes per chain
+MIXED_DEPTHS = (1, 2, 2, 3, 3)  # ... of several kinds: which follows which matters
 RECOVERY_SHARE = 0.5  # of later crashes, under bias
 CHANCE = 0.25  # share of uniform draws under bias: a place that is hit often may still hide a bug
 AGAIN = 0.25  # share of cases, under bias, with a workload that had reached new places
@@ -107,15 +108,18 @@ class Fuzz:
 
     rounds, exhaustive, recoveries_only, alone, limit = 1, False, False, None, None
 
-    def __init__(self, seed: int, runs: int | None, bias: Bias = "rare") -> None:
+    def __init__(
+        self, seed: int, runs: int | None, bias: Bias = "rare", depths: Sequence[int] = DEPTHS
+    ) -> None:
         self._seed = seed
-        self._bias = bias
+        self._bias: Bias = bias
+        self._depths = depths
         self.most = runs
         self._hits = Hits()
 
     def items(self, round_number: int, seen: Seen, shard: Shard) -> Iterator[WorkItem]:
         del round_number, seen, shard
-        return cases(self._seed, self.most, self._hits, self._bias)
+        return cases(self._seed, self.most, self._hits, self._bias, self._depths)
 
     def owns(self, shard: Shard, number: int, item: WorkItem) -> bool:
         del item
@@ -131,11 +135,13 @@ class Fuzz:
         self._hits.add(item.number, [o.place for o in outcomes if o.place and not o.missed], item.seed)
 
 
-def cases(campaign: int, runs: int | None, hits: Hits, bias: Bias = "rare") -> Iterator[Case]:
+def cases(
+    campaign: int, runs: int | None, hits: Hits, bias: Bias = "rare", depths: Sequence[int] = DEPTHS
+) -> Iterator[Case]:
     number = planned = 0
     while runs is None or planned < runs:
         seed, draws = _workload(campaign, number, hits.kept_for(number) if bias == "rare" else ())
-        crashes = random.Random(f"{draws}/crashes").choice(DEPTHS)
+        crashes = random.Random(f"{draws}/crashes").choice(depths)
         if runs is not None:
             crashes = min(crashes, runs - planned)
         yield Case(number=number, seed=seed, draws=draws, crashes=crashes, hits=hits.known_to(number))
