@@ -47,10 +47,13 @@ def test_the_code_on_the_page_about_power_loss_works(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "log"]
 
 
-def test_the_scenario_on_its_page_is_the_example_that_runs(chaoskit):
-    example = ROOT / "docs" / "examples" / "ledger.py"
+@pytest.mark.parametrize(
+    ("name", "options"), [("ledger", ()), ("generated_ledger", ("--plan", "sample", "--runs", "30"))]
+)
+def test_the_scenario_on_its_page_is_the_example_that_runs(chaoskit, name, options):
+    example = ROOT / "docs" / "examples" / f"{name}.py"
     assert example.read_text() in blocks("python", PAGES["your-own-scenario.md"])
-    assert chaoskit("run", f"{example}:SCENARIO").returncode == 0
+    assert chaoskit("run", f"{example}:SCENARIO", *options).returncode == 0
 
 
 def test_the_transcript_in_the_readme_is_what_the_demo_prints(chaoskit):

@@ -32,6 +32,7 @@ from chaoskit.model import (
     last,
 )
 
+ODD = {"text": "\ud800 \u2028", "numbers": [float("nan"), float("inf"), 2**80], "empty": ""}
 HERE = str(Path(__file__).resolve())
 
 
@@ -128,6 +129,13 @@ def _write_file(path: Path, text: str) -> None:
             os.fsync(file)
         finally:
             os.close(file)
+
+
+def exacting(life: Life) -> None:
+    """Its workload has values that not every encoding can carry."""
+    if repr(life.workload) != repr(ODD):
+        raise ValueError(f"got {life.workload!r}")
+    persist(life, "append", "1")
 
 
 def chatty(life: Life) -> None:
@@ -286,6 +294,7 @@ SHOPPING = msgspec.structs.replace(
 TOUGHENED = msgspec.structs.replace(
     _scenario("toughened"), workload=partial(_crowd, agents=4), generated=True
 )
+EXACTING = msgspec.structs.replace(_scenario("exacting"), workload=lambda _seed: ODD, generated=True)
 ASYNCHRONOUS = _scenario("asynchronous")
 SPENDING = _scenario("spending", Service(name="bank"))
 CHATTY = _scenario("chatty")

@@ -19,6 +19,7 @@ S6. No life outlasts `until`: a run that is not finished then is abandoned with 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -308,7 +309,7 @@ class Supervisor:
             life=life,
             seed=run.workload.seed,
             store=self._store,
-            workload=run.workload.content,
+            workload=run.content,
             interrupted=interrupted(run.events, life - 1),
             kill=arming.named,
             final=final,
@@ -381,6 +382,8 @@ class _RunInProgress:
         self.directory = directory
         self.workload = workload
         self.state = directory / state
+        # Also what strict JSON has no room for: halves of surrogate pairs, nan, integers beyond 64 bits.
+        self.content = msgspec.Raw(json.dumps(workload.content).encode())
         self.world = World(scenario.services)
         self.events: list[Event] = []
         self.traces: list[tuple[Firing, ...]] = []

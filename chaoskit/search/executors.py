@@ -8,10 +8,11 @@ the same crash states and judges only its own chunks.
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import cycle, islice
@@ -25,6 +26,7 @@ import msgspec
 from chaoskit import registry
 from chaoskit.faults.kind import StateSource, decode_hook, kind
 from chaoskit.inside.zygote import die_with_parent
+from chaoskit.model import Json
 from chaoskit.recording import CrashState, Recording
 from chaoskit.run.supervisor import OutOfTime
 from chaoskit.run.workspace import MEMORY, Workspace
@@ -157,7 +159,7 @@ _mine: list[Worker] = []  # in a process of the pool: its one worker
 class LocalProcesses:
     def __init__(self, job: Job, workspace: Workspace, jobs: int) -> None:
         path = workspace.path / "job"
-        path.write_bytes(msgspec.msgpack.encode(job))
+        path.write_bytes(msgspec.msgpack.encode(_with_content(job, json.dumps)))
         context = get_context("spawn")
         cores: SimpleQueue[int] = context.SimpleQueue()
         for core in one_each(jobs):
@@ -185,8 +187,15 @@ def _start_worker(path: Path, directory: Path, session: str, parent: int, cores:
     die_with_parent(parent)
     stay_on(cores.get())
     job = msgspec.msgpack.decode(path.read_bytes(), type=Job, dec_hook=decode_hook)
+    job = _with_content(job, json.loads)
     _mine.append(Worker(job, Rig(registry.resolve(job.settings), directory, session)))
     gc.freeze()  # the recording is never freed; keep it out of collections
+
+
+def _with_content(job: Job, change: Callable[[Json], Json]) -> Job:
+    """A workload may have values that only Python's JSON can express, such as halves of surrogate pairs."""
+    workload = msgspec.structs.replace(job.workload, content=change(job.workload.content))
+    return msgspec.structs.replace(job, workload=workload)
 
 
 def _do(item: WorkItem, until: float | None) -> Done:
