@@ -102,11 +102,12 @@ HOW_MUCH_IS_TRIED = {
 }
 
 
+OF_THE_SCENARIO = {"generated"}  # filled in by resolve
 SECRET = {"pass_env"}  # a token must not choose what a target may see: replay has the option, too
 
 
 def test_everything_that_decides_a_verdict_is_in_the_token():
-    assert set(Settings.__struct_fields__) == DECIDES | HOW_MUCH_IS_TRIED | SECRET
+    assert set(Settings.__struct_fields__) == DECIDES | HOW_MUCH_IS_TRIED | OF_THE_SCENARIO | SECRET
     settings = Settings(
         scenario="tree",
         seed=5,

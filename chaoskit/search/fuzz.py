@@ -141,7 +141,8 @@ def cases(
     number = planned = 0
     while runs is None or planned < runs:
         seed, draws = _workload(campaign, number, hits.kept_for(number) if bias == "rare" else ())
-        crashes = random.Random(f"{draws}/crashes").choice(depths)
+        # Not of the workload that is used: a shard does not know those of other lanes, but counts their runs.
+        crashes = random.Random(f"{seed_of(campaign, number)}/crashes").choice(depths)
         if runs is not None:
             crashes = min(crashes, runs - planned)
         yield Case(number=number, seed=seed, draws=draws, crashes=crashes, hits=hits.known_to(number))
