@@ -191,7 +191,8 @@ class Model:
                     yield Violation("accepted", f"{what} was done, although {expected.why}")
                 yield from getattr(self, f"_done_{invoke.name}")(asked, found)
             case "refused":
-                if expected.done or not self._may_refuse(invoke.name, asked, found["kind"]):
+                is_due = expected.done and found["kind"] != "NotAnswered"
+                if is_due or not self._may_refuse(invoke.name, asked, found["kind"]):
                     yield Violation("refused", f"{what} was refused without a reason: {found['why']}")
             case "error":
                 if not is_struck:

@@ -19,11 +19,12 @@ The life's seed also determines which of the ready tasks runs first, and how lon
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import random
 import sqlite3
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -74,10 +75,10 @@ def main(life: Life) -> None:
 
 def _release_lock(directory: Path) -> None:
     """As the end of a process does."""
-    for fd in os.listdir("/proc/self/fd"):
+    for fd in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
-            if os.readlink(f"/proc/self/fd/{fd}") == str(directory / "daemon.lock"):
-                os.close(int(fd))
+            if fd.readlink() == directory / "daemon.lock":
+                os.close(int(fd.name))
 
 
 class Boot:
@@ -101,7 +102,9 @@ class Boot:
             if not self._is_first:
                 self._look("recovered", daemon)
             await daemon.start()
-            client = Client(life, daemon, provider, asked["phases"][self._phase])
+            steps = asked["phases"][self._phase]
+            earlier = itertools.chain.from_iterable(asked["phases"][: self._phase])
+            client = Client(life, daemon, provider, steps, spawned(steps) - spawned(earlier))
             await client.perform()
             if self._phase == len(asked["phases"]) - 1:
                 await self._finish(client)
@@ -142,13 +145,16 @@ def in_memory(daemon: Daemon) -> dict[str, Any]:
 
 
 class Client:
-    def __init__(self, life: Life, daemon: Daemon, provider: UnrulyProvider, steps: list[Step]) -> None:
+    """Its operations wait for the `fresh` agents that they involve."""
+
+    def __init__(
+        self, life: Life, daemon: Daemon, provider: UnrulyProvider, steps: list[Step], fresh: set[str]
+    ) -> None:
         self._life = life
         self._daemon = daemon
         self._provider = provider
         self._steps = steps
-        spawned = (step["agent"] for step in steps if step["do"] == "spawn")
-        self._answered = {agent: asyncio.Event() for agent in spawned}
+        self._answered = {agent: asyncio.Event() for agent in fresh}
 
     async def perform(self) -> None:
         await asyncio.gather(*map(self.do, self._steps))
@@ -160,12 +166,12 @@ class Client:
         await asyncio.sleep(step.get("at", 0))
         roles = ("parent",) if what == "spawn" else ("agent", "by", "to")
         for agent in map(step.get, roles):
-            if agent in self._answered:
+            if agent in self._answered and not (what == "spawn" and agent == step["agent"]):
                 await self._answered[agent].wait()
         try:
             await self._performed(step)
         finally:
-            if what == "spawn":
+            if what == "spawn" and step["agent"] in self._answered:
                 self._answered[step["agent"]].set()
 
     async def _performed(self, step: Step) -> None:
@@ -290,6 +296,10 @@ class Client:
         return {"accepted": accepted}
 
 
+def spawned(steps: Iterable[Step]) -> set[str]:
+    return {step["agent"] for step in steps if step["do"] == "spawn"}
+
+
 def told(step: Step) -> dict[str, Any]:
     """The arguments of an operation, as the history has them."""
     facts = {key: value for key, value in step.items() if key not in ("at", "do", "cancel")}
@@ -299,7 +309,7 @@ def told(step: Step) -> dict[str, Any]:
         facts["digest"] = digest_of(text_of(facts["content"]))
         facts["asks"] = step["do"] != "send"
         facts["doomed"] = is_doomed(step)
-    facts["storable"] = "~surrogate~" not in f"{step.get('id')}{step.get('content')}"
+        facts["storable"] = "~surrogate~" not in step["id"] + step["content"]
     return facts
 
 
