@@ -16,6 +16,7 @@ statement to the thread and back, during which other tasks overtake it.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import random
 from collections.abc import Callable, Coroutine, MutableSequence, Sequence
 from typing import Any
@@ -117,6 +118,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _run_once(self) -> None:
         loop: Any = self
         ready, scheduled = loop._ready, loop._scheduled
+        while scheduled and scheduled[0]._cancelled:  # asyncio would drop it, and then really wait
+            loop._timer_cancelled_count -= 1
+            heapq.heappop(scheduled)._scheduled = False
         if not ready and scheduled:
             self._jumped = max(self._jumped, scheduled[0].when())
         if self._order is not None and len(ready) > 1:

@@ -108,7 +108,10 @@ class Boot:
             await client.perform()
             if self._phase == len(asked["phases"]) - 1:
                 await self._finish(client)
-                self._look("end", daemon)
+                if client.has_met_errors:  # what a failed write has left on disk does not count, but is there
+                    life.probe("degraded")
+                else:
+                    self._look("end", daemon)
             await daemon.close()
 
     async def _finish(self, client: Client) -> None:
@@ -154,6 +157,7 @@ class Client:
         self._daemon = daemon
         self._provider = provider
         self._steps = steps
+        self.has_met_errors = False  # of the disk
         self._answered = {agent: asyncio.Event() for agent in fresh}
 
     async def perform(self) -> None:
@@ -218,6 +222,7 @@ class Client:
         except DOCUMENTED as error:
             return {"outcome": "refused", "kind": type(error).__name__, "why": str(error)}
         except DISK as error:
+            self.has_met_errors = True
             return {"outcome": "error", "why": str(error)}
         except asyncio.CancelledError:
             if not is_cancelled:

@@ -24,6 +24,7 @@ class UnrulyProvider(ScriptedProvider):
         self.seed = seed
         self.died = died  # called before the process does
         self.released = asyncio.Event()
+        self.released.set()
         self.failed: Counter[str] = Counter()
 
     async def create(self, agent_id: str, model: str) -> UnrulySession:

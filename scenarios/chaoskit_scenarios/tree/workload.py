@@ -60,7 +60,7 @@ def workload_for(seed: int, agents: int) -> dict[str, Any]:
     for kind in kinds(draw, agents):
         script.add(kind)
     mailbox = draw.choice([3, 10, 100])
-    segment = draw.choice([4, 2 * agents, 4 * agents, 10 * agents])
+    segment = draw.choice([4, 4, 2 * agents, 10 * agents])
     called = draw.sample(script.there, min(CALLED, len(script.there)))
     chosen = {name for name, share in TWISTS.items() if draw.random() < share}
     twist = Twist(draw, script)
