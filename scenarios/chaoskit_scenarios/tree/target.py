@@ -39,7 +39,8 @@ from reference_agent.daemon.delivery import NotAnswered
 from reference_agent.daemon.journal import MailboxFull, Refused
 from reference_agent.daemon.lives import AgentFailed
 from reference_agent.daemon.mailbox import Limits
-from reference_agent.daemon.stores import opened_store
+from reference_agent.daemon.records import AnyChange
+from reference_agent.daemon.stores import DaemonStore, opened_store
 from reference_agent.ids import BadSessionId, ids_from
 from reference_agent.store.kinds import Location
 from reference_agent.store.registry import DEFAULT
@@ -89,12 +90,14 @@ class Boot:
         self._kind = life.store or DEFAULT
         self._phase = phase
         self._name = name
+        self._is_degraded = False  # a write has failed
         self._is_first = not life.number and name.endswith("/0")
 
     async def run(self, delays: random.Random) -> None:
         life, asked = self._life, self._life.workload
         location = Location(life.directory, self._kind, inloop.connecting(delays))
         async with opened_store(location, clock=life.now, segment=asked["segment"]) as store:
+            self._notice_errors(store)
             provider = UnrulyProvider(life.seed, lambda: life.ack("died"))
             limits = Limits(mailbox=asked["mailbox"])
             daemon = Daemon(store, {"scripted": provider}, new_id=ids_from(self._name), limits=limits)
@@ -108,11 +111,24 @@ class Boot:
             await client.perform()
             if self._phase == len(asked["phases"]) - 1:
                 await self._finish(client)
-                if client.has_met_errors:  # what a failed write has left on disk does not count, but is there
+                if self._is_degraded:  # what a failed write has left on disk does not count, but is there
                     life.probe("degraded")
                 else:
                     self._look("end", daemon)
             await daemon.close()
+
+    def _notice_errors(self, store: DaemonStore) -> None:
+        """The client does not see all of them: it may have cancelled the operation."""
+        sound = store.write
+
+        async def write(change: AnyChange) -> None:
+            try:
+                await sound(change)
+            except DISK:
+                self._is_degraded = True
+                raise
+
+        store.write = write  # type: ignore[method-assign]
 
     async def _finish(self, client: Client) -> None:
         for step in self._life.workload["call"]:
@@ -157,7 +173,6 @@ class Client:
         self._daemon = daemon
         self._provider = provider
         self._steps = steps
-        self.has_met_errors = False  # of the disk
         self._answered = {agent: asyncio.Event() for agent in fresh}
 
     async def perform(self) -> None:
@@ -222,7 +237,6 @@ class Client:
         except DOCUMENTED as error:
             return {"outcome": "refused", "kind": type(error).__name__, "why": str(error)}
         except DISK as error:
-            self.has_met_errors = True
             return {"outcome": "error", "why": str(error)}
         except asyncio.CancelledError:
             if not is_cancelled:

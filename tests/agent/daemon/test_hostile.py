@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import random
+from pathlib import Path
 
 import pytest
 from chaoskit_scenarios import inloop
@@ -239,7 +240,7 @@ def test_a_segment_that_could_not_be_begun_is_begun_once(tmp_path, monkeypatch):
     sync, failing = os.fsync, []
 
     def fsync(fd):
-        if failing and os.readlink(f"/proc/self/fd/{fd}").endswith("daemon.000002.jsonl"):
+        if failing and Path(f"/proc/self/fd/{fd}").readlink().name == "daemon.000002.jsonl":
             failing.pop()
             raise OSError(errno.ENOSPC, "No space left on device")
         sync(fd)
