@@ -143,7 +143,7 @@ class Model:
     def _expect_send(self, asked: Json) -> Expected:
         name, message = asked["id"], _message(asked)
         known = bool(self.may_be_sent[name])
-        for agent in {message.receiver, *([message.sender] if asked["asks"] else [])}:
+        for agent in _crowded(message):
             self.load[agent] += 2 if agent == message.sender else 1  # a question, and its reply
         if name:
             self.may_be_sent[name].add(message)
@@ -271,7 +271,7 @@ class Model:
     def _may_refuse_message(self, asked: Json, kind: str) -> bool:
         message = _message(asked)
         if kind == "MailboxFull":
-            return max(self.load[message.receiver], self.load[message.sender] * asked["asks"]) > self.mailbox
+            return any(self.load[each] > self.mailbox for each in _crowded(message))
         others = self.may_be_sent[asked["id"]] - {message}
         is_taken = bool(others) or asked["id"].endswith(REPLY) or not asked["storable"]
         senders = [] if message.sender == OUTSIDE else [message.sender]
@@ -439,6 +439,11 @@ def _message(asked: Json) -> Message:
     return Message(asked["by"], asked["to"], asked["digest"], asked["asks"], asked["doomed"])
 
 
+def _crowded(message: Message) -> set[str]:
+    """A question takes a place for its reply, too."""
+    return {message.receiver, message.sender} if message.asks else {message.receiver}
+
+
 def _said(invoke: Invoke) -> str:
     main = invoke.args.get("id") or invoke.args.get("agent") or ""
     return f"{invoke.name} {main[:40]}".strip()
@@ -446,6 +451,6 @@ def _said(invoke: Invoke) -> str:
 
 INVARIANT = Invariant(
     name="daemon-model",
-    summary="every outcome of an operation on the daemon, and all it holds, is one that its specification allows",
+    summary="every outcome of an operation on a daemon, and all it holds, is allowed by its specification",
     check=check,
 )

@@ -1,12 +1,12 @@
 """delivery: each accepted message, replies included, is handled once, or set aside for a reason.
 
 Verifies every acknowledged message (ack `sent`) at each later probe. It is in the message log. If it is
-marked as delivered, the receiver's history has it. If it is set aside, the receiver is stopped, the
-message is poison or five crashes may have hit it, and the receiver's history does not have it. At the `end` it is either delivered or set
-aside, and once it is settled, that does not change. No history has a message twice, has a message that is
-not in the log, or loses a turn between two probes. A settled question has its reply in the log, and at the
-`end` also in the asker's history. Whenever a client asks, the reply reported to it (ack `replied`) is what
-the receiver replied. Cannot see messages that were never acknowledged.
+marked as delivered, the receiver's history has it. If it is set aside, the receiver is stopped, the message
+is poison or five crashes may have hit it, and the receiver's history does not have it. At the `end` it is
+either delivered or set aside, and once it is settled, that does not change. No history has a message twice,
+has a message that is not in the log, or loses a turn between two probes. A settled question has its reply in
+the log, and at the `end` also in the asker's history. Whenever a client asks, the reply reported to it (ack
+`replied`) is what the receiver replied. Cannot see messages that were never acknowledged.
 
 Smallest history that breaks it: ack sent m, recovered without m.
 """

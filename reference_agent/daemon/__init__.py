@@ -28,10 +28,10 @@ D6  A mailbox is bounded, and a question reserves a place for its reply. When th
     last 1,000 settled ones and the agents.
 D7  A message whose turn fails five times is set aside and reported; other agents, and the messages behind
     it, continue. A turn fails with any error of the provider, and also if it returns no text that can be
-    stored, cancels itself, or does not end in time (`Limits.patience`). An attempt is counted durably before it begins, so this also holds for a message that
-    crashes the whole daemon each time. Messages in progress at the same time are not at fault: from the
-    third attempt on, such suspects take their turns one at a time, so that only the message that crashes
-    the daemon is counted again.
+    stored, cancels itself, or does not end in time (`Limits.patience`). An attempt is counted durably before
+    it begins, so this also holds for a message that crashes the whole daemon each time. Messages in progress
+    at the same time are not at fault: from the third attempt on, such suspects take their turns one at a
+    time, so that only the message that crashes the daemon is counted again.
 D8  Recovery is linear in the number of agents and undelivered messages, not in the number of messages ever
     sent: SQLite keeps the undelivered messages and the last 1,000 settled ones; on files the log continues
     in a new segment that begins with these.

@@ -183,10 +183,10 @@ TREE_MUTANTS = (
     _tree_mutant("leaks-places", "daemon-model", "keeps the place of a reply when the question is set aside"),
     _tree_mutant("overfills", "daemon-model", "accepts one message more than a mailbox holds"),
     _tree_mutant("stops-only-children", "tree", "lets the grandchildren of a stopped agent go on"),
-    _tree_mutant("trusts-providers", "daemon-model", "stores whatever a provider returns"),
+    _tree_mutant("trusts-providers", "recovers", "stores whatever a provider returns"),
     _tree_mutant("waits-forever", "recovers", "waits forever for a provider that does not answer"),
     _tree_mutant(
-        "swallows-replies", "delivery", "does not report to an agent that its question was set aside"
+        "answers-with-excuses", "daemon-model", "reports why a question was set aside as the answer to it"
     ),
     _tree_mutant(
         "begins-segments-twice",

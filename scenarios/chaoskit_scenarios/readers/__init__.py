@@ -65,7 +65,7 @@ def read_checkpoint(directory: Path, store: str, session: str) -> dict[str, Any]
 
 
 def read_daemon(directory: Path, store: str) -> dict[str, Any]:
-    """`agents` (state, turns, digests of contents), `parents`, `messages` (with outcomes), `log`, and `damage`."""
+    """`agents` (state, turns, contents), `parents`, `messages` (with outcomes), `log`, and `damage`."""
     found = _reader(store).daemon(directory, store)
     damage: list[str] = []
     for agent, record in found["agents"].items():

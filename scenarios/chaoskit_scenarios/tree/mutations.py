@@ -206,14 +206,12 @@ def begins_segments_twice() -> None:
     replace(FilesDaemonStore, "_rotate", rotate)
 
 
-def swallows_replies() -> None:
-    """The reason why a question was set aside is not reported to the agent that asked."""
+def answers_with_excuses() -> None:
+    """The reason why a question was set aside passes as the answer to it."""
     sound = mailbox.closing
 
     def closing(of: State, message: Message, fate: Any) -> Any:
         change = sound(of, message, fate)
-        if isinstance(change, Enqueued) and fate.is_failure and message.sender != "user":
-            return Settled(message.message_id, fate.outcome)
-        return change
+        return Enqueued(changed(change.message, failed=False)) if isinstance(change, Enqueued) else change
 
-    replace(mailbox, "closing", closing)
+    replace(delivery.mailbox, "closing", closing)
