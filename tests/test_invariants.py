@@ -398,6 +398,7 @@ BAD += [
 VACUOUS += [
     ("tree", [CRASH, spawned("a")], ()),
     ("delivery", [CRASH, sent()], ()),
+    ("daemon-model", [CRASH, sent()], ()),
     ("delivery", [found_tree()], ()),
     ("no-active", [CRASH, found_tree("recovered")], ()),
 ]
