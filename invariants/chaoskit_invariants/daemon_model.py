@@ -94,6 +94,7 @@ def check(history: History) -> Iterator[Violation]:
                     )
             case Crashed() | Ack(name="died"):
                 model.crashes += 1
+                model.restarts += 1
                 model.is_quiet = False
                 requested.clear()
             case Struck():
@@ -106,6 +107,7 @@ class Model:
     def __init__(self) -> None:
         self.mailbox = 0
         self.crashes = 0
+        self.restarts = 0  # since everything was delivered
         self.is_quiet = False  # nothing has been requested since everything was delivered
         self.parents: dict[str, str | None] = {}  # of agents that exist
         self.may_be_under: defaultdict[str, set[str | None]] = defaultdict(set)
@@ -143,8 +145,8 @@ class Model:
     def _expect_send(self, asked: Json) -> Expected:
         name, message = asked["id"], _message(asked)
         known = bool(self.may_be_sent[name])
-        for agent in _crowded(message):
-            self.load[agent] += 2 if agent == message.sender else 1  # a question, and its reply
+        self.load[message.receiver] += 1
+        self.load[message.sender] += 2 * message.asks  # the place of the reply, and for a moment the reply
         if name:
             self.may_be_sent[name].add(message)
         if name in self.sent:
@@ -227,7 +229,7 @@ class Model:
         yield from ()
 
     def _done_settle(self, _asked: Json, _found: Json) -> Iterator[Violation]:
-        self.is_quiet = True
+        self.is_quiet, self.restarts = True, 0
         outside = self.load[OUTSIDE]  # it fetches its replies when it likes
         self.load = Counter({OUTSIDE: outside})
         yield from ()
@@ -271,7 +273,8 @@ class Model:
     def _may_refuse_message(self, asked: Json, kind: str) -> bool:
         message = _message(asked)
         if kind == "MailboxFull":
-            return any(self.load[each] > self.mailbox for each in _crowded(message))
+            # Each restart may have sent a prompt.
+            return any(self.load[each] + self.restarts > self.mailbox for each in _crowded(message))
         others = self.may_be_sent[asked["id"]] - {message}
         is_taken = bool(others) or asked["id"].endswith(REPLY) or not asked["storable"]
         senders = [] if message.sender == OUTSIDE else [message.sender]
