@@ -96,7 +96,6 @@ def check(history: History) -> Iterator[Violation]:
                 model.crashes += 1
                 model.restarts += 1
                 model.is_quiet = False
-                requested.clear()
             case Struck():
                 model.crashes += TRIES  # each attempt that the disk refuses counts
             case Probe() if "memory" in event.data:

@@ -214,4 +214,4 @@ def answers_with_excuses() -> None:
         change = sound(of, message, fate)
         return Enqueued(changed(change.message, failed=False)) if isinstance(change, Enqueued) else change
 
-    replace(delivery.mailbox, "closing", closing)
+    replace(mailbox, "closing", closing)
