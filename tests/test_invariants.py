@@ -13,6 +13,7 @@ from chaoskit.model import (
     Crashed,
     Effect,
     Ended,
+    Fail,
     History,
     Invoke,
     NothingToJudge,
@@ -24,6 +25,7 @@ from chaoskit.settings import Settings
 CRASH = Crashed(0, 1, Kill(PersistPoint("write", 1), "after"))
 COMPLETED = Ended(1, "completed")
 BOTH = (Born(0), Born(1))
+DAEMON = [Probe(0, 0, "limits", {"mailbox": 3}), Invoke(0, 0, 1, "stop", {"agent": "a"})]
 
 
 def turn(messages, log_seq=0):
@@ -352,6 +354,7 @@ GOOD += [
     ("tree", [found_tree(a=agent("ACTIVE"), b=agent("ACTIVE"), parents=A_ABOVE_B)], ()),
     ("tree", [Ack(0, 0, "stopped", {"agent": "a"}), found_tree(a=agent("STOPPED"))], ()),
     ("delivery", [sent(), found_tree("recovered", {"m": OPEN}, b=agent())], ()),
+    ("daemon-model", DAEMON, ()),  # more in test_daemon_model
     ("delivery", [sent(), found_tree(messages={"m": GIVEN}, b=B_READ_M)], ()),
     ("delivery", [sent(), found_tree(messages={"m": ASIDE}, b=agent("STOPPED"))], ()),
     ("delivery", [sent(poison=True), found_tree(messages={"m": ASIDE}, b=agent())], ()),
@@ -379,6 +382,7 @@ BAD += [
     ("tree/moved", [spawned("b"), found_tree(a=agent(), b=agent(), parents=A_ABOVE_B)], ()),
     ("tree/revived", [Ack(0, 0, "stopped", {"agent": "a"}), found_tree(a=agent())], ()),
     ("delivery/lost", [sent(), found_tree("recovered", b=agent())], ()),
+    ("daemon-model/broken", [*DAEMON, Fail(0, 0, 1, "IntegrityError")], ()),
     ("delivery/lost", [sent(), found_tree("recovered", {"m": GIVEN}, b=agent())], ()),
     ("delivery/stuck", [sent(), found_tree(messages={"m": OPEN}, b=agent())], ()),
     ("delivery/given up", [sent(), found_tree(messages={"m": ASIDE}, b=agent())], ()),
@@ -394,6 +398,7 @@ BAD += [
 VACUOUS += [
     ("tree", [CRASH, spawned("a")], ()),
     ("delivery", [CRASH, sent()], ()),
+    ("daemon-model", [CRASH, sent()], ()),
     ("delivery", [found_tree()], ()),
     ("no-active", [CRASH, found_tree("recovered")], ()),
 ]

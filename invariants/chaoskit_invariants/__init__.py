@@ -25,7 +25,11 @@ and, for a daemon:
     invoke "stop"    {"agent"}                      somebody asked for that
     ack "sent"       {"id", "from", "to", "asks", "poison"}     a message is durable
     ack "replied"    {"id", "said"}                 the reply to it, as reported to the client
-    probe "recovered", "end"  {"agents", "parents", "messages", "log", "damage"}   what is on disk
+    probe "recovered", "end"  {"agents", "parents", "messages", "log", "damage"}   what is on disk; also
+                     "memory" (what the daemon says about it)
+    probe "limits"   {"mailbox"}                    how many messages a mailbox holds
+    ack "died"       {}                             a message killed the process (simulated: the life goes on)
+    invoke "spawn", "send", "ask", "reply", ...     operations, with "outcome" as the result
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """delivery: each accepted message, replies included, is handled once, or set aside for a reason.
 
 Verifies every acknowledged message (ack `sent`) at each later probe. It is in the message log. If it is
-marked as delivered, the receiver's history has it. If it is set aside, the receiver is stopped or the
-message is poison, and the receiver's history does not have it. At the `end` it is either delivered or set
-aside, and once it is settled, that does not change. No history has a message twice, has a message that is
-not in the log, or loses a turn between two probes. A settled question has its reply in the log, and at the
-`end` also in the asker's history. Whenever a client asks, the reply reported to it (ack `replied`) is what
-the receiver replied. Cannot see messages that were never acknowledged.
+marked as delivered, the receiver's history has it. If it is set aside, the receiver is stopped, the message
+is poison or five crashes may have hit it, and the receiver's history does not have it. At the `end` it is
+either delivered or set aside, and once it is settled, that does not change. No history has a message twice,
+has a message that is not in the log, or loses a turn between two probes. A settled question has its reply in
+the log, and at the `end` also in the asker's history. Whenever a client asks, the reply reported to it (ack
+`replied`) is what the receiver replied. Cannot see messages that were never acknowledged.
 
 Smallest history that breaks it: ack sent m, recovered without m.
 """
@@ -16,14 +16,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from chaoskit.model import Ack, History, Invariant, Json, NothingToJudge, Probe, Violation
+from chaoskit.model import Ack, Crashed, History, Invariant, Json, NothingToJudge, Probe, Violation
+
+TRIES = 5  # crashes after which a message may be set aside, whoever caused them
 
 
 def check(history: History) -> Iterator[Violation]:
     told: dict[str, Json] = {}
     said: dict[str, str] = {}
     before: Json = {"agents": {}, "messages": {}}
-    looks = 0
+    looks = crashes = 0
     for event in history.events:
         if isinstance(event, Ack) and event.name == "sent":
             told[event.data["id"]] = event.data
@@ -31,12 +33,15 @@ def check(history: History) -> Iterator[Violation]:
             first = said.setdefault(event.data["id"], event.data["said"])
             if first != event.data["said"]:
                 yield Violation("changed", f"the reply to {event.data['id']} changed")
+        elif isinstance(event, Crashed) or (isinstance(event, Ack) and event.name == "died"):
+            crashes += 1
         elif isinstance(event, Probe) and "parents" in event.data:
             looks += len(told)
             yield from _histories(event.data)
             yield from _lasting(before, event.data)
             for data in told.values():
-                yield from _message(data, event.data, is_end=event.name == "end")
+                is_excused = data["poison"] or crashes >= TRIES
+                yield from _message(data, event.data, is_end=event.name == "end", is_excused=is_excused)
             yield from _replies(said, told, event.data["agents"])
             before = event.data
     if not looks and not said:
@@ -64,7 +69,7 @@ def _lasting(before: Json, now: Json) -> Iterator[Violation]:
             yield Violation("resettled", f"{message} was {known['outcome']}, but is now {outcome}")
 
 
-def _message(sent: Json, found: Json, *, is_end: bool) -> Iterator[Violation]:
+def _message(sent: Json, found: Json, *, is_end: bool, is_excused: bool) -> Iterator[Violation]:
     message, receiver = sent["id"], sent["to"]
     known = found["messages"].get(message)
     outcome = known and known["outcome"]
@@ -78,7 +83,7 @@ def _message(sent: Json, found: Json, *, is_end: bool) -> Iterator[Violation]:
             yield Violation("lost", f"{message} is marked as delivered, but {receiver} never handled it")
     elif _has(found, receiver, message):
         yield Violation("contradicted", f"{message} was set aside ({outcome}), but {receiver} handled it")
-    elif not sent["poison"] and _state(found, receiver) != "STOPPED":
+    elif not is_excused and _state(found, receiver) != "STOPPED":
         yield Violation("given up", f"{message} was set aside ({outcome}) without a reason")
     if outcome is not None and sent["asks"]:
         yield from _reply(sent, found, is_end=is_end)

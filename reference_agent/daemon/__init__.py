@@ -10,6 +10,7 @@ Guarantees, cited as D1... by the code and its tests:
 D1  A session record is durable before the agent's first turn, a link before the spawn is acknowledged, a
     message before the send is acknowledged. An operation that was not acknowledged may or may not have
     happened, but never partially: a record without a link was never acknowledged, and recovery removes it.
+    An operation whose caller is cancelled is carried out all the same.
 D2  All state is a fold of changes (`state`), one write each; a change is on disk before it counts.
 D3  The tree is a forest at all times: no orphan, no dangling parent, no cycle. An agent is ACTIVE only
     while its parent is: waking proceeds from the root down, suspending from the leaves up. Stopping an
@@ -18,17 +19,19 @@ D4  An acknowledged message is handled, or it is set aside with a reason that is
     is never lost. It appears once in the receiver's history: the blob after the turn is saved together with
     the message's id, so a redelivered message is recognised with any provider.
 D5  A reply is a message like any other, with an id derived from that of its question: it is written once,
-    and handled once by the agent that asked (below). A send with a known id is a repetition and is answered
-    as one; the ids of the last 1,000 settled messages are known.
+    and handled once by the agent that asked (below). Its id ends with `.reply`, and no other may. A send with
+    a known id is a repetition and is answered as one if the message is the same; another message is refused.
+    The ids of the last 1,000 settled messages are known.
 D6  A mailbox is bounded, and a question reserves a place for its reply. When the mailbox is full, the send
     is refused (`MailboxFull`). The sender is not blocked: two agents that wait for each other would
     deadlock, whereas an agent that gets an error can decide. Memory holds the undelivered messages, the
     last 1,000 settled ones and the agents.
 D7  A message whose turn fails five times is set aside and reported; other agents, and the messages behind
-    it, continue. An attempt is counted durably before it begins, so this also holds for a message that
-    crashes the whole daemon each time. Messages in progress at the same time are not at fault: from the
-    third attempt on, such suspects take their turns one at a time, so that only the message that crashes
-    the daemon is counted again.
+    it, continue. A turn fails with any error of the provider, and also if it returns no text that can be
+    stored, cancels itself, or does not end in time (`Limits.patience`). An attempt is counted durably before
+    it begins, so this also holds for a message that crashes the whole daemon each time. Messages in progress
+    at the same time are not at fault: from the third attempt on, such suspects take their turns one at a
+    time, so that only the message that crashes the daemon is counted again.
 D8  Recovery is linear in the number of agents and undelivered messages, not in the number of messages ever
     sent: SQLite keeps the undelivered messages and the last 1,000 settled ones; on files the log continues
     in a new segment that begins with these.

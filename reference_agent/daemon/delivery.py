@@ -13,7 +13,7 @@ from contextlib import nullcontext
 
 from reference_agent.daemon import mailbox, tree
 from reference_agent.daemon.journal import Journal, Refused
-from reference_agent.daemon.lives import AgentFailed, Lives
+from reference_agent.daemon.lives import AgentFailed, Lives, blob_of, checked
 from reference_agent.daemon.mailbox import Limits
 from reference_agent.daemon.provider import ProviderSession
 from reference_agent.daemon.records import (
@@ -62,16 +62,22 @@ class Delivery:
                     del self._workers[agent]
                     worker.result()
 
-    async def reply_to(self, message_id: str) -> str:
-        """The reply, once the asking agent has it durably; `user` receives it through this call."""
+    async def answered(self, message_id: str) -> None:
+        """Wait until the asking agent has the reply durably, or `user` can fetch it."""
         answer = reply_id(message_id)
-        while (found := self._reply(message_id, answer)) is None:
+        while self._reply(message_id, answer) is None:
             news = asyncio.get_running_loop().create_future()
             self._waiting[answer].append(news)
             for each in (message_id, answer):  # a worker stopped by an error retries, or reports it
                 if each in self._journal.state.undelivered:
                     self.kick(self._journal.state.undelivered[each].receiver)
             await news
+
+    async def reply_to(self, message_id: str) -> str:
+        """The reply, which is there; `user` receives it through this call."""
+        answer = reply_id(message_id)
+        found = self._reply(message_id, answer)
+        assert found, f"{message_id} is not answered yet"
         reply, outcome = found
         if outcome is None:
             state = self._journal.state
@@ -84,11 +90,14 @@ class Delivery:
 
     def _reply(self, message_id: str, answer: str) -> tuple[Message, str | None] | None:
         state = self._journal.state
+        question = state.message(message_id)
+        if question is not None and not question.wants_reply:
+            raise Refused(f"{message_id} is no question")
         if answer in state.settled:
             return state.settled[answer]
         if answer in state.mailboxes.get(OUTSIDE, ()):
             return state.undelivered[answer], None
-        if not state.knows(message_id) and not state.knows(answer):
+        if question is None and not state.knows(answer):
             raise Refused(f"unknown message {message_id}")
         return None
 
@@ -148,12 +157,12 @@ class Delivery:
         agent = message.receiver
         try:
             with persisting("inference"):
-                reply = await session.send(message.message_id, message.content)
-            blob = session.suspend()
-        except Exception as error:
+                turn = session.send(message.message_id, message.content)
+                reply = checked(agent, await self._lives.answer(agent, turn))
+            saved = TurnSaved(agent, blob_of(agent, session), message.message_id, reply)
+        except AgentFailed:
             await self._lives.drop(agent)
-            raise AgentFailed(f"{agent} failed: {error}") from error
-        saved = TurnSaved(agent, blob, message.message_id, reply)
+            raise
         try:
             await self._journal.write(saved, lambda: not self._is_stopped(agent))
         except BaseException:

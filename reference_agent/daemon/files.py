@@ -32,6 +32,7 @@ class FilesDaemonStore:
         self._clock = clock
         self._limit = segment
         self._number = max(segments(directory), default=1)
+        self._next: EventLog | None = None  # a segment that could not be begun yet
         self._log = self._open(self._number)
         try:
             self.state = folded(self._log.events, self._log.path)
@@ -45,6 +46,8 @@ class FilesDaemonStore:
 
     async def close(self) -> None:
         self._log.close()
+        if self._next:
+            self._next.close()
 
     async def write(self, change: AnyChange) -> None:
         if len(self._log.events) >= self._limit:
@@ -53,14 +56,12 @@ class FilesDaemonStore:
         self.state.add(change)
 
     def _rotate(self) -> None:
-        fresh = self._open(self._number + 1)
-        try:
-            self._begin(fresh)
-        except BaseException:
-            fresh.close()
-            raise
+        """A failed attempt is repeated on the same EventLog, which cuts off what the first one left: that
+        may be a whole snapshot, and the state is not the sum of two."""
+        self._next = self._next or self._open(self._number + 1)
+        self._begin(self._next)
         self._log.close()
-        self._log, self._number = fresh, self._number + 1
+        self._log, self._next, self._number = self._next, None, self._number + 1
 
     def _begin(self, log: EventLog) -> None:
         snapshot = Snapshot(tuple(self.state.changes()))

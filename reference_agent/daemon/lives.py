@@ -8,23 +8,54 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
+from typing import TypeVar
 
 from reference_agent.daemon import tree
 from reference_agent.daemon.journal import Journal, Refused
 from reference_agent.daemon.provider import Provider, ProviderSession
-from reference_agent.daemon.records import AgentRecord, Linked, Recorded, Removed, Resumed, Stopped, Suspended
+from reference_agent.daemon.records import (
+    AgentRecord,
+    Linked,
+    Recorded,
+    Removed,
+    Resumed,
+    Stopped,
+    Suspended,
+    is_storable,
+)
+from reference_agent.logs.structured import get_logger
 from reference_agent.points import persisting
+
+log = get_logger(__name__)
+T = TypeVar("T")
 
 
 class AgentFailed(Exception):
     """The provider failed; the session is gone, the record is not."""
 
 
+def checked(agent: str, value: object) -> str:
+    """What a provider returns is stored, so it has to be text, whatever the provider's types say."""
+    if not is_storable(value):
+        raise AgentFailed(
+            f"{agent} failed: its provider returned {type(value).__name__} that is not valid text"
+        )
+    return str(value)
+
+
+def blob_of(agent: str, session: ProviderSession) -> str:
+    try:
+        return checked(agent, session.suspend())
+    except Exception as error:
+        raise AgentFailed(f"{agent} has no state that can be saved: {error}") from error
+
+
 class Lives:
-    def __init__(self, journal: Journal, providers: Mapping[str, Provider]) -> None:
+    def __init__(self, journal: Journal, providers: Mapping[str, Provider], patience: float) -> None:
         self._journal = journal
         self._providers = providers
+        self._patience = patience
         self._sessions: dict[str, ProviderSession] = {}
         self._changing = asyncio.Lock()
         self.turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -34,20 +65,23 @@ class Lives:
 
     async def spawn(self, agent: str, parent: str | None, provider: str, model: str) -> None:
         """Spawn an agent; acknowledged on return: the record and the link are durable (D1)."""
+        with persisting("session.created"):
+            session = await self.answer(agent, self._providers[provider].create(agent, model))
         try:
-            with persisting("session.created"):
-                session = await self._providers[provider].create(agent, model)
-        except Exception as error:
-            raise AgentFailed(f"{agent} could not be created: {error}") from error
-        record = AgentRecord(agent, provider, model, "ACTIVE", session.suspend())
-        await self._journal.write(Recorded(record))
-        try:
-            await self._adopt(agent, parent)
-        except (Refused, AgentFailed):
-            await self._journal.write(Removed(agent))
-            await session.close()
+            record = AgentRecord(agent, provider, model, "ACTIVE", blob_of(agent, session))
+            await self._record(record, parent)
+        except BaseException:
+            await self._close(agent, session)
             raise
         self._sessions[agent] = session
+
+    async def _record(self, record: AgentRecord, parent: str | None) -> None:
+        await self._journal.write(Recorded(record))
+        try:
+            await self._adopt(record.agent_id, parent)
+        except BaseException:  # also of the disk, which may work again
+            await self._journal.write(Removed(record.agent_id))
+            raise
 
     async def _adopt(self, agent: str, parent: str | None) -> None:
         async with self._changing:
@@ -74,14 +108,12 @@ class Lives:
     async def _restore(self, agent: str) -> None:
         self._runs(agent)
         record = self._journal.state.agents[agent]
-        try:
-            session = await self._providers[record.provider].restore(agent, record.model, record.blob)
-        except Exception as error:
-            raise AgentFailed(f"{agent} could not be restored: {error}") from error
+        restoring = self._providers[record.provider].restore(agent, record.model, record.blob)
+        session = await self.answer(agent, restoring)
         try:
             await self._journal.write(Resumed(agent), lambda: not self._is_active(agent))
         except BaseException:
-            await session.close()
+            await self._close(agent, session)
             raise
         self._sessions[agent] = session
 
@@ -98,9 +130,8 @@ class Lives:
 
     async def _suspend(self, agent: str) -> None:
         known = self._journal.state.agents
-        session = self._sessions.get(agent)
-        blob = session.suspend() if session else known[agent].blob
-        change = Suspended(agent, blob)
+        # The record has the state after the last turn: a session cannot know better.
+        change = Suspended(agent, known[agent].blob)
         await self._journal.write(change, lambda: known[agent].state == "ACTIVE")
         await self.drop(agent)
 
@@ -118,4 +149,25 @@ class Lives:
         """Drop only the session; it is restored when needed."""
         session = self._sessions.pop(agent, None)
         if session is not None:
-            await session.close()
+            await self._close(agent, session)
+
+    async def _close(self, agent: str, session: ProviderSession) -> None:
+        try:
+            await self.answer(agent, session.close())
+        except AgentFailed as error:
+            log.warning("session.not_closed", agent_id=agent, reason=str(error))
+
+    async def answer(self, agent: str, asked: Awaitable[T]) -> T:
+        """What a provider answers. AgentFailed: an error, no answer in time, or a cancellation of its own."""
+        try:
+            async with asyncio.timeout(self._patience):
+                return await asked
+        except TimeoutError as error:
+            raise AgentFailed(f"{agent} did not answer within {self._patience:g} s") from error
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise AgentFailed(f"{agent} was cancelled by its provider") from None
+        except Exception as error:
+            raise AgentFailed(f"{agent} failed: {error}") from error

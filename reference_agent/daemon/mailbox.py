@@ -15,6 +15,7 @@ class Limits(msgspec.Struct, frozen=True):
     # message that is killed three times in a row need not be the one at fault.
     tries: int = 5
     suspect: int = 2  # after this many, its next turn excludes the turns of other suspects
+    patience: float = 600.0  # seconds until a provider that does not answer has failed
 
 
 class Fate(msgspec.Struct, frozen=True):

@@ -34,9 +34,23 @@ class Message(msgspec.Struct, frozen=True):
     tries: int = 0
 
 
+REPLY = ".reply"
+
+
 def reply_id(message_id: str) -> str:
     """Derived, not generated: a reply that is written again is the same reply (D5)."""
-    return f"{message_id}.reply"
+    return f"{message_id}{REPLY}"
+
+
+def is_storable(value: object) -> bool:
+    """Whether every store can hold it: it is text, without lone surrogates."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class Change(msgspec.Struct, frozen=True, tag_field="kind"):

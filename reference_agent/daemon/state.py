@@ -24,7 +24,13 @@ class State:
         self.settled: dict[str, tuple[Message, str]] = {}  # the most recent ones, with their outcomes
 
     def knows(self, message_id: str) -> bool:
-        return message_id in self.undelivered or message_id in self.settled
+        return self.message(message_id) is not None
+
+    def message(self, message_id: str) -> Message | None:
+        """Undelivered, or among the last that were settled."""
+        if message_id in self.settled:
+            return self.settled[message_id][0]
+        return self.undelivered.get(message_id)
 
     def add(self, change: AnyChange) -> None:
         match change:

@@ -16,6 +16,7 @@ statement to the thread and back, during which other tasks overtake it.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import random
 from collections.abc import Callable, Coroutine, MutableSequence, Sequence
 from typing import Any
@@ -109,6 +110,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__()
         self._jumped = 0.0
         self._order = order
+        self.remains: set[asyncio.Task[Any]] | None = None  # the tasks of a program that died
 
     def time(self) -> float:
         return self._jumped
@@ -116,6 +118,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _run_once(self) -> None:
         loop: Any = self
         ready, scheduled = loop._ready, loop._scheduled
+        while scheduled and scheduled[0]._cancelled:  # asyncio would drop it, and then really wait
+            loop._timer_cancelled_count -= 1
+            heapq.heappop(scheduled)._scheduled = False
         if not ready and scheduled:
             self._jumped = max(self._jumped, scheduled[0].when())
         if self._order is not None and len(ready) > 1:
@@ -153,6 +158,42 @@ def run(main: Coroutine[Any, Any, None], order: random.Random | None = None) -> 
         loop.run_until_complete(main)
     finally:
         _end(loop)
+
+
+class Died(Exception):
+    """The program ended as if its process had died: no task was cancelled, nothing was cleaned up."""
+
+
+async def die() -> None:
+    """End the program in the middle: its tasks take no further step."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    loop.remains = asyncio.all_tasks(loop)
+    loop.stop()
+    await loop.create_future()
+
+
+def run_mortal(main: Coroutine[Any, Any, None], order: random.Random | None = None) -> None:
+    """Like `run`; raises Died if the program calls `die`.
+
+    What a dead program leaves in memory is never collected: collecting a coroutine would run its cleanup.
+    A process in which a program has died should not be reused.
+    """
+    loop = VirtualLoop(order)
+    _keep.append(loop)
+    try:
+        loop.run_until_complete(main)
+    except RuntimeError:
+        if loop.remains is None:
+            raise
+        raise Died from None
+    finally:
+        if loop.remains is None:
+            _end(loop)
+            _keep.remove(loop)
+
+
+_keep: list[VirtualLoop] = []
 
 
 def _end(loop: Any) -> None:

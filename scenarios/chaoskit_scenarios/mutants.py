@@ -147,9 +147,9 @@ SESSION_MUTANTS = (
 )
 
 
-def _tree_mutant(name: str, breaks: str, summary: str) -> Mutant:
+def _tree_mutant(name: str, breaks: str, summary: str, *stores: str) -> Mutant:
     patch = f"chaoskit_scenarios.tree.mutations:{name.replace('-', '_')}"
-    return Mutant(name=name, summary=summary, breaks=breaks, patch=patch)
+    return Mutant(name=name, summary=summary, breaks=breaks, patch=patch, stores=stores)
 
 
 TREE_MUTANTS = (
@@ -164,5 +164,34 @@ TREE_MUTANTS = (
     ),
     _tree_mutant(
         "handles-again", "delivery", "does not recognise a message that was handled before the crash"
+    ),
+    _tree_mutant(
+        "abandons-cancelled",
+        "daemon-model",
+        "leaves a cancelled operation on disk and not in memory",
+        "sqlite",
+    ),
+    _tree_mutant("accepts-reply-ids", "daemon-model", "accepts the id of a reply as the id of a message"),
+    _tree_mutant(
+        "believes-ids", "daemon-model", "acknowledges another message under a known id as a repetition"
+    ),
+    _tree_mutant(
+        "counts-after-turn",
+        "recovers",
+        "counts an attempt after the turn: one that kills the process never is",
+    ),
+    _tree_mutant("leaks-places", "daemon-model", "keeps the place of a reply when the question is set aside"),
+    _tree_mutant("overfills", "daemon-model", "accepts one message more than a mailbox holds"),
+    _tree_mutant("stops-only-children", "tree", "lets the grandchildren of a stopped agent go on"),
+    _tree_mutant("trusts-providers", "recovers", "stores whatever a provider returns"),
+    _tree_mutant("waits-forever", "recovers", "waits forever for a provider that does not answer"),
+    _tree_mutant(
+        "answers-with-excuses", "daemon-model", "reports why a question was set aside as the answer to it"
+    ),
+    _tree_mutant(
+        "begins-segments-twice",
+        "daemon-model",
+        "begins a segment again after the one that failed (fault disk)",
+        "files",
     ),
 )

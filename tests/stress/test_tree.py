@@ -15,7 +15,7 @@ from tests.stress.helpers import assert_met_again, sweep
 pytestmark = pytest.mark.stress
 
 STORES = ["sqlite", "files"]
-BROKEN = {mutant.name: mutant.breaks for mutant in registry.scenario("tree").mutants}
+MUTANTS = {mutant.name: mutant for mutant in registry.scenario("tree").mutants}
 
 
 @pytest.mark.requirement("S5", "S6")
@@ -94,9 +94,13 @@ def test_one_seed_gives_the_same_operations_50_times_also_beside_a_busy_core(sto
 
 @pytest.mark.requirement("C2", "S6", "S7")
 @pytest.mark.parametrize("store", STORES)
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("name", MUTANTS)
 def test_each_mutant_is_caught_by_the_invariant_meant_for_it(chaos, name, store):
-    fuzz = {"plan": "sample", "agents": 6, "until_violation": True, "runs": 100}
-    caught = chaos.run("tree", mutant=name, store=store, seed=1, **fuzz)
-    caught.assert_violates(BROKEN[name])
+    if MUTANTS[name].stores and store not in MUTANTS[name].stores:
+        pytest.skip(f"{name} is not broken on {store}")
+    fuzz = {"plan": "sample", "agents": 6, "until_violation": True, "runs": 300, "seed": 1}
+    if "fault disk" in MUTANTS[name].summary:
+        fuzz |= {"faults": ("disk",), "agents": 4, "seed": 11}
+    caught = chaos.run("tree", mutant=name, store=store, **fuzz)
+    caught.assert_violates(MUTANTS[name].breaks)
     assert_met_again(caught.result.witnesses[0], times=5)

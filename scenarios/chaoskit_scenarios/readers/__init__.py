@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from chaoskit_scenarios.tree.spelling import digest_of
 from reference_agent.store.registry import STORES, Registry, name_in
 
 READERS = Registry(
@@ -64,15 +65,16 @@ def read_checkpoint(directory: Path, store: str, session: str) -> dict[str, Any]
 
 
 def read_daemon(directory: Path, store: str) -> dict[str, Any]:
-    """`agents` (state and turns), `parents`, `messages` (with outcomes), `log`, and `damage`."""
+    """`agents` (state, turns, contents), `parents`, `messages` (with outcomes), `log`, and `damage`."""
     found = _reader(store).daemon(directory, store)
     damage: list[str] = []
     for agent, record in found["agents"].items():
         try:
             turns = json.loads(record.pop("blob"))["turns"]
             record["turns"] = [[turn["message_id"], turn["reply"]] for turn in turns]
+            record["contents"] = {turn["message_id"]: digest_of(turn["content"]) for turn in turns}
         except (ValueError, KeyError, TypeError) as error:
-            record["turns"] = []
+            record["turns"], record["contents"] = [], {}
             damage.append(f"the blob of {agent} cannot be read: {error!r}")
     return {**found, "damage": damage}
 

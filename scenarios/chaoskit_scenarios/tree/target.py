@@ -1,8 +1,17 @@
 """The daemon as a target: agents in a tree, and a client that performs each operation at its time.
 
-Each life performs the whole workload; operations of earlier lives are recognised by the ids of agents and
-messages. The client acknowledges each answer of the daemon, and at the end asks every agent whether it is
-there.
+A life opens the daemon once or more, a *boot* each: after each phase of the workload it closes it, and a
+message may kill the process. Such a death is simulated: the boot's tasks take no further step, and the next
+boot begins with what is on disk. A boot that follows a death performs the phase again, and each life performs
+all phases; operations performed before are recognised by the ids of agents and messages.
+
+The client reports the outcome of each operation, whatever it is:
+
+    {"outcome": "done", ...}                        with "said" for a reply, "id" for a message
+    {"outcome": "refused", "kind": ..., "why": ...} with an exception that the daemon documents
+    {"outcome": "cancelled"}                        the client cancelled it, and it ended with that
+    {"outcome": "error", "why": ...}                the disk refused
+    fail                                            any other exception
 
 The life's seed also determines which of the ready tasks runs first, and how long SQLite takes.
 """
@@ -10,102 +19,320 @@ The life's seed also determines which of the ready tasks runs first, and how lon
 from __future__ import annotations
 
 import asyncio
+import itertools
+import os
 import random
+import sqlite3
+from collections import Counter
+from collections.abc import Coroutine, Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from chaoskit.inside import Life
 from chaoskit_scenarios import inloop
 from chaoskit_scenarios.readers import read_daemon
+from chaoskit_scenarios.tree.spelling import digest_of, text_of
+from chaoskit_scenarios.tree.unruly import HELD, UnrulyProvider
 from reference_agent.daemon.daemon import Daemon
 from reference_agent.daemon.delivery import NotAnswered
-from reference_agent.daemon.journal import Refused
+from reference_agent.daemon.journal import MailboxFull, Refused
+from reference_agent.daemon.lives import AgentFailed
 from reference_agent.daemon.mailbox import Limits
-from reference_agent.daemon.provider import POISON, ScriptedProvider
-from reference_agent.daemon.stores import opened_store
-from reference_agent.ids import ids_from
+from reference_agent.daemon.records import AnyChange
+from reference_agent.daemon.stores import DaemonStore, opened_store
+from reference_agent.ids import BadSessionId, ids_from
 from reference_agent.store.kinds import Location
 from reference_agent.store.registry import DEFAULT
+
+DOCUMENTED = (Refused, NotAnswered, AgentFailed, BadSessionId)
+DISK = (OSError, sqlite3.OperationalError)
+MOST_DEATHS = 20  # of one life; each deadly message may cause five
+SETTLING = 3  # attempts: a worker that a disk error stopped has to be started again
+PATIENCE = 3600  # seconds of virtual time within which a cancelled operation must end
+LONG_LINE = 4000  # characters
+
+Step = dict[str, Any]
+Outcome = dict[str, Any]
 
 
 def main(life: Life) -> None:
     order, delays = (random.Random(f"{w}/{life.seed}/{life.number}") for w in ("order", "delays"))
-    inloop.run(_main(life, delays), order)
+    life.probe("limits", mailbox=life.workload["mailbox"])
+    phases = life.workload["phases"]
+    done = deaths = 0
+    while done < len(phases):
+        boot = Boot(life, done, f"{life.seed}/{life.number}/{done + deaths}")
+        try:
+            inloop.run_mortal(boot.run(delays), order)
+            done += 1
+        except inloop.Died:
+            deaths += 1
+            life.tainted = True
+            _release_lock(life.directory)
+            if deaths > MOST_DEATHS:
+                raise
 
 
-async def _main(life: Life, delays: random.Random) -> None:
-    asked, kind = life.workload, life.store or DEFAULT
-    location = Location(life.directory, kind, inloop.connecting(delays))
-    async with opened_store(location, clock=life.now, segment=asked["segment"]) as store:
-        providers = {"scripted": ScriptedProvider(life.seed)}
-        new_id, limits = ids_from(f"{life.seed}/{life.number}"), Limits(mailbox=asked["mailbox"])
-        daemon = Daemon(store, providers, new_id=new_id, limits=limits)
-        await daemon.recover()
-        if life.number:
-            life.probe("recovered", **read_daemon(life.directory, kind))
-        await daemon.start()
-        client = Client(life, daemon)
-        await asyncio.gather(*map(client.do, asked["steps"]))
-        for step in asked["call"]:
+def _release_lock(directory: Path) -> None:
+    """As the end of a process does."""
+    for fd in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            if fd.readlink() == directory / "daemon.lock":
+                os.close(int(fd.name))
+
+
+class Boot:
+    """One opening of the daemon, for one phase."""
+
+    def __init__(self, life: Life, phase: int, name: str) -> None:
+        self._life = life
+        self._kind = life.store or DEFAULT
+        self._phase = phase
+        self._name = name
+        self._is_degraded = False  # a write has failed
+        self._is_first = not life.number and name.endswith("/0")
+
+    async def run(self, delays: random.Random) -> None:
+        life, asked = self._life, self._life.workload
+        location = Location(life.directory, self._kind, inloop.connecting(delays))
+        async with opened_store(location, clock=life.now, segment=asked["segment"]) as store:
+            self._notice_errors(store)
+            provider = UnrulyProvider(life.seed, lambda: life.ack("died"))
+            limits = Limits(mailbox=asked["mailbox"])
+            daemon = Daemon(store, {"scripted": provider}, new_id=ids_from(self._name), limits=limits)
+            await daemon.recover()
+            if not self._is_first:
+                self._look("recovered", daemon)
+            await daemon.start()
+            steps = asked["phases"][self._phase]
+            earlier = itertools.chain.from_iterable(asked["phases"][: self._phase])
+            client = Client(life, daemon, provider, steps, spawned(steps) - spawned(earlier))
+            await client.perform()
+            if self._phase == len(asked["phases"]) - 1:
+                await self._finish(client)
+                if self._is_degraded:  # what a failed write has left on disk does not count, but is there
+                    life.probe("degraded")
+                else:
+                    self._look("end", daemon)
+            await daemon.close()
+
+    def _notice_errors(self, store: DaemonStore) -> None:
+        """The client does not see all of them: it may have cancelled the operation."""
+        sound = store.write
+
+        async def write(change: AnyChange) -> None:
+            try:
+                await sound(change)
+            except DISK:
+                self._is_degraded = True
+                raise
+
+        store.write = write  # type: ignore[method-assign]
+
+    async def _finish(self, client: Client) -> None:
+        for step in self._life.workload["call"]:
             await client.do(step)
-        await daemon.settled()
-        life.probe("end", **read_daemon(life.directory, kind))
-        await daemon.close()
+        await client.settle()
+        for step in self._life.workload["fill"]:
+            await client.do({**step, "named": self._name})
+
+    def _look(self, name: str, daemon: Daemon) -> None:
+        found = read_daemon(self._life.directory, self._kind)
+        found["log"] = [_shortened(line) for line in found["log"]]
+        self._life.probe(name, **found, memory=in_memory(daemon))
+
+
+def _shortened(line: str) -> str:
+    if len(line) <= LONG_LINE:
+        return line
+    seq = line.partition(",")[0]  # the first field
+    return f'{seq}, "digest": "{digest_of(line)}"}}\n'
+
+
+def in_memory(daemon: Daemon) -> dict[str, Any]:
+    """What the daemon says about its state."""
+    state = daemon.state
+    return {
+        "agents": {agent: record.state for agent, record in state.agents.items()},
+        "parents": state.parents,
+        "children": {agent: children for agent, children in state.children.items() if children},
+        "undelivered": list(state.undelivered),
+        "asking": state.asking,
+        "questions": Counter(each.sender for each in state.undelivered.values() if each.wants_reply),
+    }
 
 
 class Client:
-    def __init__(self, life: Life, daemon: Daemon) -> None:
+    """Its operations wait for the `fresh` agents that they involve."""
+
+    def __init__(
+        self, life: Life, daemon: Daemon, provider: UnrulyProvider, steps: list[Step], fresh: set[str]
+    ) -> None:
         self._life = life
         self._daemon = daemon
-        spawned = (step["agent"] for step in life.workload["steps"] if step["do"] == "spawn")
-        self._answered = {agent: asyncio.Event() for agent in spawned}
+        self._provider = provider
+        self._steps = steps
+        self._answered = {agent: asyncio.Event() for agent in fresh}
 
-    async def do(self, step: dict[str, Any]) -> None:
-        """Perform a step at its time, but not before the agents it involves exist.
+    async def perform(self) -> None:
+        await asyncio.gather(*map(self.do, self._steps))
+        await self.settle()
 
-        A refusal is a valid answer: the agent may be stopped, or its mailbox full.
-        """
-        what, told = step["do"], {k: step[k] for k in step if k not in ("at", "do")}
+    async def do(self, step: Step) -> None:
+        """Perform a step at its time, but not before the agents it involves exist."""
+        what = step["do"]
         await asyncio.sleep(step.get("at", 0))
         roles = ("parent",) if what == "spawn" else ("agent", "by", "to")
-        for agent in map(told.get, roles):
-            if agent in self._answered:
+        for agent in map(step.get, roles):
+            if agent in self._answered and not (what == "spawn" and agent == step["agent"]):
                 await self._answered[agent].wait()
-        with suppress(Refused), self._life.operation(what, **told):
-            await getattr(self, f"_{what}")(**told)
-
-    async def _spawn(self, agent: str, parent: str | None) -> None:
         try:
-            await self._daemon.spawn(agent, parent=parent, provider="scripted", model="scripted-1")
+            await self._performed(step)
         finally:
-            self._answered[agent].set()
+            if what == "spawn" and step["agent"] in self._answered:
+                self._answered[step["agent"]].set()
+
+    async def _performed(self, step: Step) -> None:
+        if step["do"] in ("ask", "question", "send") and "cancel" not in step and not self._is_call(step):
+            done = await self._report("send", step, self._send)
+            if done and step["do"] == "ask":
+                await self._report("reply", {"id": done["id"]}, self._reply)
+            return
+        what = "send" if step["do"] == "question" else step["do"]
+        await self._report(what, step, getattr(self, f"_{what}"))
+
+    def _is_call(self, step: Step) -> bool:
+        return bool(step["id"].startswith("call-"))
+
+    async def settle(self) -> None:
+        """A disk error may have stopped workers: they are started again."""
+        for _ in range(SETTLING):
+            if await self._report("settle", {}, self._settle):
+                return
+        raise AssertionError("what is undelivered cannot be delivered")
+
+    async def _report(self, what: str, step: Step, performing: Any) -> Outcome | None:
+        """Perform an operation and report its outcome. Return it if it is done."""
+        outcome: Outcome = {}
+        # Not BaseException: nothing is reported when a dead program is taken apart.
+        with (
+            suppress(Exception, asyncio.CancelledError),
+            self._life.operation(what, **told(step)) as operation,
+        ):
+            outcome = operation.result = await self._outcome(performing(step), step.get("cancel"))
+        return outcome if outcome.get("outcome") == "done" else None
+
+    async def _outcome(self, performing: Coroutine[Any, Any, Outcome], cancel: float | None) -> Outcome:
+        is_cancelled = False
+        try:
+            if cancel is None:
+                return {"outcome": "done", **(await performing)}
+            task = asyncio.ensure_future(performing)
+            await asyncio.wait({task}, timeout=cancel)
+            is_cancelled = task.cancel()
+            await asyncio.wait({task}, timeout=PATIENCE)
+            assert task.done(), "it was cancelled, and went on"
+            return {"outcome": "done", **task.result()}
+        except DOCUMENTED as error:
+            return {"outcome": "refused", "kind": type(error).__name__, "why": str(error)}
+        except DISK as error:
+            return {"outcome": "error", "why": str(error)}
+        except asyncio.CancelledError:
+            if not is_cancelled:
+                raise
+            return {"outcome": "cancelled"}
+
+    async def _spawn(self, step: Step) -> Outcome:
+        agent, parent, model = step["agent"], step["parent"], step.get("model", "scripted-1")
+        await self._daemon.spawn(agent, parent=parent, provider="scripted", model=model)
         self._life.ack("spawned", agent=agent, parent=parent)
+        return {}
 
-    async def _send(self, *, asks: bool = False, **told: Any) -> None:
-        await self._daemon.send(
-            told["to"], told["content"], sender=told["by"], message_id=told["id"], wants_reply=asks
+    async def _send(self, step: Step) -> Outcome:
+        asks = step["do"] != "send"
+        name = await self._daemon.send(
+            step["to"],
+            text_of(step["content"]),
+            sender=step["by"],
+            message_id=text_of(step["id"]),
+            wants_reply=asks,
         )
-        poison = told["content"].startswith(POISON)
-        self._life.ack("sent", id=told["id"], to=told["to"], asks=asks, poison=poison, **{"from": told["by"]})
+        self._sent(name, step)
+        return {"id": name}
 
-    async def _ask(self, **told: Any) -> None:
-        await self._question(**told)
-        await self._reply(id=told["id"])
+    def _sent(self, name: str, step: Step) -> None:
+        facts = told(step)
+        self._life.ack(
+            "sent", id=name, to=step["to"], asks=facts["asks"], poison=facts["doomed"], **{"from": step["by"]}
+        )
 
-    async def _question(self, **told: Any) -> None:
-        await self._send(asks=True, **told)
+    async def _ask(self, step: Step) -> Outcome:
+        said = await self._daemon.ask(
+            step["to"], text_of(step["content"]), sender=step["by"], message_id=text_of(step["id"])
+        )
+        if step["id"]:  # else nobody knows its id
+            self._sent(text_of(step["id"]), step)
+            self._life.ack("replied", id=text_of(step["id"]), said=said)
+        return {"id": text_of(step["id"]), "said": said}
 
-    async def _reply(self, **told: str) -> None:
-        with suppress(NotAnswered):
-            said = await self._daemon.reply_to(told["id"])
-            self._life.ack("replied", id=told["id"], said=said)
+    async def _reply(self, step: Step) -> Outcome:
+        said = await self._daemon.reply_to(step["id"])
+        self._life.ack("replied", id=step["id"], said=said)
+        return {"said": said}
 
-    async def _suspend(self, agent: str) -> None:
-        await self._daemon.suspend(agent)
+    async def _suspend(self, step: Step) -> Outcome:
+        await self._daemon.suspend(step["agent"])
+        return {}
 
-    async def _resume(self, agent: str) -> None:
-        await self._daemon.resume(agent)
+    async def _resume(self, step: Step) -> Outcome:
+        await self._daemon.resume(step["agent"])
+        return {}
 
-    async def _stop(self, agent: str) -> None:
-        await self._daemon.stop(agent)
-        self._life.ack("stopped", agent=agent)
+    async def _stop(self, step: Step) -> Outcome:
+        await self._daemon.stop(step["agent"])
+        self._life.ack("stopped", agent=step["agent"])
+        return {}
+
+    async def _settle(self, _step: Step) -> Outcome:
+        await self._daemon.start()
+        await self._daemon.settled()
+        return {}
+
+    async def _fill(self, step: Step) -> Outcome:
+        """How many messages the agent's mailbox takes while the agent is busy with the first of them."""
+        agent, accepted = step["agent"], 0
+        self._provider.released.clear()
+        try:
+            with suppress(MailboxFull):
+                while accepted <= step["mailbox"]:
+                    name = f"fill-{step['named']}-{agent}-{accepted}"
+                    await self._daemon.send(agent, HELD, message_id=name)
+                    accepted += 1
+        finally:
+            self._provider.released.set()
+            await self._settle(step)
+        return {"accepted": accepted}
+
+
+def spawned(steps: Iterable[Step]) -> set[str]:
+    return {step["agent"] for step in steps if step["do"] == "spawn"}
+
+
+def told(step: Step) -> dict[str, Any]:
+    """The arguments of an operation, as the history has them."""
+    facts = {key: value for key, value in step.items() if key not in ("at", "do", "cancel")}
+    if "id" in facts:
+        facts["id"] = text_of(facts["id"])
+    if "content" in facts:
+        facts["digest"] = digest_of(text_of(facts["content"]))
+        facts["asks"] = step["do"] != "send"
+        facts["doomed"] = is_doomed(step)
+        facts["storable"] = "~surrogate~" not in step["id"] + step["content"]
+    return facts
+
+
+def is_doomed(step: Step) -> bool:
+    """Whether the receiver may fail to handle it, however often it tries."""
+    doomed = ("poison", "mute", "number", "garbled", "hang", "cancels", "blobless", "flaky", "deadly")
+    return step["content"] in doomed or step["to"].startswith("z")
