@@ -83,6 +83,19 @@ def test_e2_a_sync_after_which_nothing_changed_keeps_no_names(profile):
     assert all(found["a"] == NEW for found in left(disk, profile))
 
 
+@REAL
+@pytest.mark.parametrize("lost", [OLD[:64] * 128, bytes(8192)], ids=["data", "zeros"])
+def test_a_hole_may_be_lost_and_is_durable_after_a_sync(profile, lost):
+    """As the interposer records it, with keep_size; over data, and where nothing can be seen to change."""
+    disk = Disk(a=lost)
+    disk.punch("a", 0, 8192)
+    assert {frozenset(found.items()) for found in left(disk, profile)} == {
+        frozenset({"a": content}.items()) for content in (lost, bytes(8192))
+    }
+    disk.fdatasync("a")
+    assert left(disk, profile) == [{"a": bytes(8192)}]
+
+
 # ---- xfs -----------------------------------------------------------------------------------------
 
 

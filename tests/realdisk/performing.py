@@ -11,7 +11,7 @@ from tests.disk.programs import INITIAL
 from tests.disk.traces import Disk
 
 LIBC = ctypes.CDLL(None, use_errno=True)
-PUNCH_HOLE, KEEP_SIZE = 2, 1
+KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE = 1, 2, 16
 WRITE = 2
 WRITE_AND_WAIT = 1 | 2 | 4  # SYNC_FILE_RANGE_WAIT_BEFORE | WRITE | WAIT_AFTER
 
@@ -80,7 +80,7 @@ class RealDisk(Disk):
         elif kind == "allocate":
             os.posix_fallocate(handle, fields["offset"], fields["length"])
         else:
-            mode = PUNCH_HOLE | KEEP_SIZE
+            mode = PUNCH_HOLE | KEEP_SIZE if fields.get("keep_size") else ZERO_RANGE
             LIBC.fallocate.argtypes = [ctypes.c_int] * 2 + [ctypes.c_longlong] * 2
             assert LIBC.fallocate(handle, mode, fields["offset"], fields["length"]) == 0
         self._release(path, handle, flags)

@@ -101,7 +101,7 @@ class JournaledModel:
         if self.rules.writes_back_first and beyond and op.file in self.files:
             self._flush(op.file, position, position)
         same_size = op.kind == "truncate" and op.length == self.kills[-2].data(op.file).size
-        if not op.keep_size:  # else it changes nothing that can be read
+        if op.kind != "allocate" or not op.keep_size:  # else it changes nothing that can be read
             self._file(op.file).add(position, op, self.kill.data(op.file))
             self._file_of[position] = op.file
         self.bares[-1] = apply(self.bares[-1], op)
