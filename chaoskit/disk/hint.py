@@ -7,7 +7,7 @@ the order of the operations is wrong, not their durability.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -70,21 +70,24 @@ def explain(trace: Trace, candidate: Candidate, ack: int | None = None) -> Hint:
 def _proposals(
     trace: Trace, candidate: Candidate, guilty: Sequence[int], ack: int | None, words: Words
 ) -> list[MissingSync]:
-    """One sync per object that lost something, after its last lost operation."""
+    """One sync per object that lost something, after its last lost operation; those that are needed least
+    often first: of the directory that a file was moved out of (B3)."""
     found: dict[int, MissingSync] = {}
     for position in guilty:
-        op = trace.ops[position]
-        file, path, is_directory = _target(op, position, words)
         place, before = _place(trace, candidate.at, position, guilty, ack)
-        found[file] = MissingSync(file, path, is_directory, place - 1, before)
+        for file, path, is_directory in _targets(trace.ops[position], position, words):
+            found[file] = MissingSync(file, path, is_directory, place - 1, before)
     return list(found.values())
 
 
-def _target(op: Op, position: int, words: Words) -> tuple[int, str, bool]:
+def _targets(op: Op, position: int, words: Words) -> Iterator[tuple[int, str, bool]]:
     if op.kind in DATA_KINDS:
-        return op.file, words.paths[position], False
+        yield op.file, words.paths[position], False
+        return
+    if position in words.origins:
+        yield op.parent, words.origins[position], True
     home = op.parent2 if op.kind in ("rename", "link") else op.parent
-    return home, words.homes[position], True
+    yield home, words.homes[position], True
 
 
 def _place(trace: Trace, at: int, position: int, guilty: Sequence[int], ack: int | None) -> tuple[int, str]:

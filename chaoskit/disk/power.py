@@ -120,7 +120,7 @@ from chaoskit.disk.profiles.posix import PosixModel
 from chaoskit.disk.recipe import Candidate, Model, Recipe
 
 WINDOW = 48  # only the latest pending operations are examined one by one: they are the likely losses
-RECENT = 8  # ... and for zeros in place of their data, only these
+RECENT = 8  # ... and for zeros in place of their data, or another order, only these
 PAIRED = 10  # ... and of the latest of these, every pair
 SUBSETS = 64  # seeded subsets per round
 
@@ -179,16 +179,20 @@ def apart(model: Model, rng: random.Random) -> Iterator[Recipe]:
 
 def torn(model: Model, rng: random.Random) -> Iterator[Recipe]:
     position = model.last_write()
-    if position is None:
-        return
-    for cut, tail in model.tears(position):
-        yield Recipe("torn", (position,), cut, tail)
+    if position is not None:
+        yield from model.tears(position)
+
+
+def reordered(model: Model, rng: random.Random) -> Iterator[Recipe]:
+    yield from model.reordered(RECENT)
 
 
 def under_way(model: Model, rng: random.Random) -> Iterator[Recipe]:
-    """The latest operation is a durable write that has not returned: all of it, or a part, may be there."""
+    """The latest operation is a durable write that has not returned: all of it, a part, or its size."""
     position = model.at - 1
-    recipes = [Recipe("kill"), Recipe("keeping", (position,)), Recipe("data"), *torn(model, rng)]
+    recipes = [Recipe("kill"), Recipe("keeping", (position,)), Recipe("data"), Recipe("sizes")]
+    recipes += [Recipe("zeros", (each,)) for each in model.unwritten(RECENT)]
+    recipes += torn(model, rng)
     yield from (msgspec.structs.replace(recipe, under_way=True) for recipe in recipes)
 
 

@@ -14,7 +14,9 @@ import msgspec
 from chaoskit.disk.image import Image
 from chaoskit.disk.ops import Op, Profile
 
-Way = Literal["kill", "nothing", "without", "keeping", "names", "sizes", "zeros", "data", "torn"]
+Way = Literal[
+    "kill", "nothing", "without", "keeping", "names", "sizes", "zeros", "missing", "below", "data", "torn"
+]
 Tail = Literal["absent", "zeros", "old", "head"]
 
 
@@ -24,6 +26,7 @@ class Recipe(msgspec.Struct, frozen=True):
     cut: int = 0  # torn: how many of its bytes were written
     tail: Tail = "absent"  # torn: what is in place of the rest
     under_way: bool = False  # the next operation has begun, and has not returned
+    alone: bool = False  # torn: the rest of the file's unsynced data is there only where it overwrites
 
     def words(self) -> str:
         text = self._words()
@@ -32,7 +35,8 @@ class Recipe(msgspec.Struct, frozen=True):
     def _words(self) -> str:
         which = ", ".join(str(position) for position in self.positions)
         if self.way == "torn":
-            return f"write {which} torn after {self.cut} bytes, {TAILS[self.tail]}"
+            rest = ", and what the file grew by lost" if self.alone else ""
+            return f"write {which} torn after {self.cut} bytes, {TAILS[self.tail]}{rest}"
         return WORDS[self.way].format(which=which)
 
 
@@ -44,6 +48,8 @@ WORDS: dict[Way, str] = {
     "names": "names kept, unsynced data lost",
     "sizes": "names and sizes kept, unsynced data lost",
     "zeros": "the size of write {which} kept, its data zeros",
+    "missing": "write {which} not written back, though the rest of the file was",
+    "below": "of the file, only what lies before write {which} was written back",
     "data": "data kept, unsynced names lost",
 }
 TAILS: dict[Tail, str] = {
@@ -99,8 +105,12 @@ class Model(Protocol):
         not produce that."""
         ...
 
-    def tears(self, position: int) -> list[tuple[int, Tail]]:
-        """The positions and tails with which this profile can tear the write."""
+    def reordered(self, count: int) -> list[Recipe]:
+        """Of the latest `count`, writes that reached the disk in another order."""
+        ...
+
+    def tears(self, position: int) -> list[Recipe]:
+        """The ways in which this profile can tear the write."""
         ...
 
     def build(self, recipe: Recipe) -> Image: ...

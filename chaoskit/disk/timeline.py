@@ -47,6 +47,7 @@ class Words:
         self.words: dict[int, str] = {}
         self.paths: dict[int, str] = {}
         self.homes: dict[int, str] = {}  # of naming operations: the directory that they changed
+        self.origins: dict[int, str] = {}  # of renames to another directory: the one before
         wanted = set(positions)
         image = initial_image(trace)
         for position, op in enumerate(trace.ops[: max(wanted, default=-1) + 1]):
@@ -61,6 +62,8 @@ class Words:
         if op.kind in NAME_KINDS:
             home = op.parent2 if op.kind in ("rename", "link") else op.parent
             self.homes[position] = before.path(home) or "."
+        if op.kind == "rename" and op.parent not in (-1, op.parent2):
+            self.origins[position] = before.path(op.parent) or "."
 
 
 def timeline(trace: Trace, at: int, lost: Collection[int], ack: int | None) -> str:

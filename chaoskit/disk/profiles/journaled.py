@@ -92,7 +92,8 @@ class JournaledModel:
         self._note_metadata(position)
         self._changed |= dict.fromkeys((op.file, op.parent, op.parent2, op.replaced), position)
         born = (op.file,) if op.kind in BIRTHS else ()
-        self._reshaped |= dict.fromkeys((op.parent, op.parent2, *born), position)
+        logged = (op.file, op.replaced) if self.rules.logs_inodes else born  # X1
+        self._reshaped |= dict.fromkeys((op.parent, op.parent2, *logged), position)
 
     def _reshape(self, position: int, op: Op) -> None:
         """Truncate, allocate, punch: metadata, without the data of earlier writes (E5), or with it (X5)."""
@@ -258,12 +259,27 @@ class JournaledModel:
         newest = {self._file_of[at]: at for at in reversed(found) if self.rules.sizes_first}
         return [at for at in newest.values() if not self._is_in_place(at)]
 
+    def reordered(self, count: int) -> list[Recipe]:
+        """E3, X2, B2: a write without an earlier one, and what lies below a write without what lies above."""
+        found = list[Recipe]()
+        later = dict[int, int]()  # file -> the lowest offset of the later writes among these
+        for position in self.latest(count):
+            file = self.files.get(self._file_of.get(position, -1))
+            if not file or not file.has_other_new_pages(position):
+                continue
+            op = file.operation(position)
+            found.append(Recipe("missing", (position,)))
+            if later.get(op.file, op.offset) // PAGE < op.offset // PAGE:
+                found.append(Recipe("below", (position,)))
+            later[op.file] = min(later.get(op.file, op.offset), op.offset)
+        return found
+
     def _is_in_place(self, position: int) -> bool:
         file = self.files[self._file_of[position]]
         op = file.operation(position)
         return op.kind != "write" or file.in_place(op)
 
-    def tears(self, position: int) -> list[tuple[int, Tail]]:
+    def tears(self, position: int) -> list[Recipe]:
         """E8: between sectors of what is overwritten in place, or a later page without the first;
         E5, X4: before the first page that has no block."""
         file = self.files[self._file_of[position]]
@@ -271,13 +287,15 @@ class JournaledModel:
         end = op.offset + len(op.data)
         grows = end > file.version_before(position).size
         if not file.in_place(op) and (self.rules.block_by_block or not op.durable):
-            return [(cut, "absent") for cut in file.first_edge(op)]
+            return [Recipe("torn", (position,), cut, "absent") for cut in file.first_edge(position, op)]
         if (op.durable or not self.rules.sizes_first) and (grows or not file.in_place(op)):
             return []  # data comes before the size
-        return [
+        cuts: list[tuple[int, Tail]] = [
             *((cut, "old") for cut in boundaries(op.offset, end, SECTOR)),
             *((cut, "head") for cut in boundaries(op.offset, end, PAGE)),
         ]
+        kinds = (False, True) if file.in_place(op) and file.has_new_pages() else (False,)
+        return [Recipe("torn", (position,), *cut, alone=alone) for alone in kinds for cut in cuts]
 
     def build(self, recipe: Recipe) -> Image:
         if recipe.way == "torn":
@@ -303,6 +321,12 @@ class JournaledModel:
             (position,) = recipe.positions
             number = self._file_of[position]
             return Choice(self.at, {number: self.files[number].without_data(position)}, full=True)
+        if recipe.way in ("missing", "below"):
+            (position,) = recipe.positions
+            number = self._file_of[position]
+            file = self.files[number]
+            data = file.missing_pages(position) if recipe.way == "missing" else file.only_below(position)
+            return Choice(self.at, {number: data}, full=True)
         cut = self.commit if recipe.way in ("data", "nothing") else self.at
         return Choice(cut, self._files_for(recipe.way), full=recipe.way == "kill")
 
@@ -349,21 +373,27 @@ class JournaledModel:
         end = op.offset + recipe.cut
         if recipe.tail == "absent":
             filled = position + 1 if self.rules.block_by_block else NOTHING
-            choice = DataChoice(position, {}, others=position + 1, filled=filled)
+            first = {} if self.rules.block_by_block else {written(op)[0]: position + 1}
+            choice = DataChoice(position, first, others=position + 1, filled=filled)
             return self.kill.with_data(op.file, file.content(choice, self.at))
+        data = file.content(file.overwrites_only(), self.at) if recipe.alone else file.current
         if recipe.tail == "head":
-            return self.kill.with_data(op.file, _without_pages_before(file, position, op, end))
-        return self.kill.with_data(op.file, _overwritten_until(file, position, op, end))
+            return self.kill.with_data(op.file, _without_pages_before(data, file, position, op, end))
+        return self.kill.with_data(op.file, _overwritten_until(data, file, position, op, end))
 
     def lost(self, recipe: Recipe) -> list[int]:
         if recipe.way == "torn":
-            return list(recipe.positions)
+            return sorted({*recipe.positions, *self._lost_beside(recipe)})
         choice = self._choice(recipe)
         gone = {position for position in self._metadata if position >= choice.cut}
         for number, file in self.files.items():
             data = choice.files.get(number) or file.default(choice.full, choice.cut)
             gone |= set(file.missing(data, choice.cut))
         return sorted(gone)
+
+    def _lost_beside(self, torn: Recipe) -> list[int]:
+        file = self.files[self._file_of[torn.positions[0]]]
+        return file.missing(file.overwrites_only(), self.at) if torn.alone else []
 
 
 def _as_write(punch: Op, size: int) -> Op:
@@ -383,18 +413,16 @@ def boundaries(start: int, end: int, unit: int) -> list[int]:
     return sorted(set(found))
 
 
-def _without_pages_before(file: OrderedFile, position: int, op: Op, end: int) -> FileData:
+def _without_pages_before(data: FileData, file: OrderedFile, position: int, op: Op, end: int) -> FileData:
     """The write's pages before `end` are old, the others new."""
-    data = file.current
     for page in pages_of(op.offset, len(op.data)):
         if (page + 1) * PAGE <= end:
             data = data.put_leaf(page, file.page_before(page, position))
     return data
 
 
-def _overwritten_until(file: OrderedFile, position: int, op: Op, end: int) -> FileData:
+def _overwritten_until(data: FileData, file: OrderedFile, position: int, op: Op, end: int) -> FileData:
     """The write's sectors before `end` are new, the others old; the size is that of the whole write."""
-    data = file.current
     for page in pages_of(op.offset, len(op.data)):
         if (page + 1) * PAGE > end:
             old = file.page_before(page, position)
