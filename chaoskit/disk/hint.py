@@ -17,6 +17,8 @@ from chaoskit.disk.power import lost_operations, model_at
 from chaoskit.disk.recipe import Candidate, Recipe
 from chaoskit.disk.timeline import Words, timeline
 
+ASIDE = "write to a temporary file, then rename it"
+DROP_TAIL = "when reading, drop a damaged tail (a record that is cut short, or ends in NUL bytes)"
 StillBad = Callable[[Image], bool]
 
 
@@ -41,6 +43,7 @@ class Hint(msgspec.Struct, frozen=True):
     losses: tuple[Loss, ...]
     missing: tuple[MissingSync, ...]  # the smallest set; empty: no sync could have helped
     timeline: str
+    cure: str = ASIDE  # where no sync could have helped
     systems: str = ""  # on which file systems it can happen
 
     def __str__(self) -> str:
@@ -51,7 +54,7 @@ class Hint(msgspec.Struct, frozen=True):
         if not self.losses:
             text.append("nothing is lost in this state: a kill leaves the same state")
         elif not self.missing:
-            text.append("no sync could have prevented it: write to a temporary file, then rename it")
+            text.append(f"no sync could have prevented it: {self.cure}")
         return "\n".join([*text, self.timeline])
 
 
@@ -64,7 +67,8 @@ def explain(trace: Trace, candidate: Candidate, ack: int | None = None) -> Hint:
     words = Words(trace, guilty)
     losses = tuple(Loss(position, words.words[position]) for position in guilty)
     missing = _smallest(trace, candidate, guilty, _proposals(trace, candidate, guilty, ack, words))
-    return Hint(losses, tuple(missing), timeline(trace, candidate.at, guilty, ack))
+    cure = DROP_TAIL if words.appends.issuperset(guilty) else ASIDE
+    return Hint(losses, tuple(missing), timeline(trace, candidate.at, guilty, ack), cure)
 
 
 def _proposals(

@@ -48,6 +48,7 @@ class Words:
         self.paths: dict[int, str] = {}
         self.homes: dict[int, str] = {}  # of naming operations: the directory that they changed
         self.origins: dict[int, str] = {}  # of renames to another directory: the one before
+        self.appends: set[int] = set()  # writes at the end of a file that has content
         wanted = set(positions)
         image = initial_image(trace)
         for position, op in enumerate(trace.ops[: max(wanted, default=-1) + 1]):
@@ -59,6 +60,8 @@ class Words:
     def _note(self, position: int, op: Op, before: Image, after: Image) -> None:
         self.words[position] = in_words(op, before, after)
         self.paths[position] = path_of(op, before, after)
+        if op.kind == "write" and 0 < before.data(op.file).size <= op.offset:
+            self.appends.add(position)
         if op.kind in NAME_KINDS:
             home = op.parent2 if op.kind in ("rename", "link") else op.parent
             self.homes[position] = before.path(home) or "."

@@ -10,6 +10,7 @@ from chaoskit.disk.image import DirNode, FileNode, Image
 from chaoskit.disk.ops import SYNC_KINDS, Op, Trace
 from chaoskit.disk.profiles.inplace import BTRFS
 from chaoskit.disk.profiles.journaled import JournaledModel
+from chaoskit.disk.recipe import Recipe
 
 NOBODY = -2  # no object has this number
 
@@ -60,6 +61,11 @@ class BtrfsModel(JournaledModel):
     def _is_in_log(self, position: int, synced: int) -> bool:
         """The directory that a file was moved to has its new name only; the old one is still there (B3)."""
         return synced in self._concerns[position] and self._arrivals.get(position) != synced
+
+    def reordered(self, count: int) -> list[Recipe]:
+        """B3: a file that was committed under its old name, and logged under its new one."""
+        moved = [at for at in self.latest(count) if at in self._arrivals and at in self._metadata]
+        return [*super().reordered(count), *(Recipe("without", (at,)) for at in moved)]
 
     def recovered(self, image: Image, cut: int) -> Image:
         synced = self._synced(cut)

@@ -3,7 +3,8 @@ ones (`tests/realdisk`).
 
 `power` has the rules E1 to E10 and X1 to X6. A state is a choice of a cut `m` in the sequence of metadata
 operations (E1), for each file with pending data two times, up to which its new pages have blocks and up to
-which these have data (E3), and a time for each page that is overwritten in place (E4). Every choice
+which these have data (E3), and a time for each page that is overwritten in place (E4) or was written back in
+another order than the rest. Every choice
 corresponds to one execution of the real file system.
 
 The model keeps two images per position since the last commit: everything (`kills`), and all metadata
