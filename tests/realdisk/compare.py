@@ -3,8 +3,8 @@
 A program runs on a logged disk, with hidden steps in between that do what time does: a *commit* of metadata,
 a *writeback* of a file's pages or of some of them, or a slow disk, on which a commit overtakes a writeback,
 or all but its first block. A writeback may end operations after it began, and commits may happen during an
-operation. Every disk that a power loss could have left is mounted and read. What was observed must be possible
-in the model, and what the model generates must be observed.
+operation. Every disk that a power loss could have left is mounted and read. What was observed must be
+possible in the model, and what the model generates must be observed.
 """
 
 from __future__ import annotations
