@@ -110,9 +110,9 @@ Linux 5.6 or newer, or the option dioread_nolock.
 
 Recipes by generator: keep everything, drop everything unsynced (`whole`); drop one or keep one, the
 latest first (`singles`); names without data, data without names (`apart`); a file without an earlier write,
-or only what lies below one in the file (`reordered`); tear the last write (`torn`), or a durable one that
-has not returned (`under_way`); `pairs`; seeded `subsets`. `power_states` decides where and in which order to
-use them.
+or only what lies below one in the file (`reordered`); tear the last write, or the last in place (`torn`), or
+a durable one that has not returned (`under_way`); `pairs`; seeded `subsets`. `power_states` decides where and
+in which order to use them.
 """
 
 from __future__ import annotations
@@ -192,6 +192,9 @@ def torn(model: Model, rng: random.Random) -> Iterator[Recipe]:
     position = model.last_write()
     if position is not None:
         yield from model.tears(position)
+    earlier = model.overwritten(RECENT)
+    if earlier is not None:
+        yield from model.tears(earlier)
 
 
 def reordered(model: Model, rng: random.Random) -> Iterator[Recipe]:

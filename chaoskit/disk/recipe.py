@@ -18,6 +18,7 @@ Way = Literal[
     "kill", "nothing", "without", "keeping", "names", "sizes", "zeros", "missing", "below", "data", "torn"
 ]
 Tail = Literal["absent", "zeros", "old", "head"]
+Beside = Literal["data", "nothing", "zeros"]
 
 
 class Recipe(msgspec.Struct, frozen=True):
@@ -26,7 +27,7 @@ class Recipe(msgspec.Struct, frozen=True):
     cut: int = 0  # torn: how many of its bytes were written
     tail: Tail = "absent"  # torn: what is in place of the rest
     under_way: bool = False  # the next operation has begun, and has not returned
-    alone: bool = False  # torn: the rest of the file's unsynced data is there only where it overwrites
+    beside: Beside = "data"  # torn: what the file's other new pages hold
 
     def words(self) -> str:
         text = self._words()
@@ -35,7 +36,7 @@ class Recipe(msgspec.Struct, frozen=True):
     def _words(self) -> str:
         which = ", ".join(str(position) for position in self.positions)
         if self.way == "torn":
-            rest = ", and what the file grew by lost" if self.alone else ""
+            rest = BESIDE[self.beside]
             return f"write {which} torn after {self.cut} bytes, {TAILS[self.tail]}{rest}"
         return WORDS[self.way].format(which=which)
 
@@ -57,6 +58,11 @@ TAILS: dict[Tail, str] = {
     "zeros": "the rest zeros",
     "old": "old bytes in place of the rest",
     "head": "old bytes in place of the beginning",
+}
+BESIDE: dict[Beside, str] = {
+    "data": "",
+    "nothing": ", and what the file grew by lost",
+    "zeros": ", and what the file grew by zeros",
 }
 
 
@@ -98,6 +104,10 @@ class Model(Protocol):
 
     def last_write(self) -> int | None:
         """The latest pending write, if no later operation changed its file."""
+        ...
+
+    def overwritten(self, count: int) -> int | None:
+        """Of the latest `count`, a write in place that may be torn though a later one is the last."""
         ...
 
     def unwritten(self, count: int) -> list[int]:

@@ -143,6 +143,16 @@ def test_e8_x4_an_overwrite_may_be_torn_and_the_record_missing(profile):
     disk.write("a", b"h" * 4096)
     torn = b"h" * 512 + b"o" * 3584
     assert ({"a": torn} in left(disk, profile)) == (profile != "btrfs")
+    assert ({"a": torn + HOLE + bytes(50)} in left(disk, profile)) == (profile == "ext4")
+
+
+@pytest.mark.parametrize(("profile", "possible"), [("ext4", True), ("xfs", True), ("btrfs", False)])
+def test_e8_an_overwrite_may_be_torn_though_a_later_append_is_there(profile, possible):
+    disk = Disk(a=b"o" * 4096)
+    disk.write("a", b"h" * 4096)
+    disk.write("a", HIGH, 16384)
+    torn = b"h" * 512 + b"o" * 3584 + HOLE + HIGH
+    assert ({"a": torn} in left(disk, profile)) == possible
 
 
 @pytest.mark.parametrize(("profile", "durable"), [("ext4", False), ("xfs", True), ("btrfs", True)])

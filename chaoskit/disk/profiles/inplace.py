@@ -264,6 +264,9 @@ class OrderedFile(FilePending):
         end = self.positions[-1] + 1
         return DataChoice(position, {}, others=end, allocated=end if self.rules.sizes_first else NOTHING)
 
+    def untouched_since(self, position: int, pages: Collection[int]) -> bool:
+        return all(self.page_history[page][-1][0] == position for page in pages)
+
     def has_new_pages(self) -> bool:
         return self.only_writes and not all(self.settled(page) for page in self.page_history)
 

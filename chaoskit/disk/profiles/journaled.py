@@ -254,6 +254,16 @@ class JournaledModel:
         file = self.files.get(self._file_of.get(self._last, -1))
         return self._last if file and file.positions[-1] == self._last else None
 
+    def overwritten(self, count: int) -> int | None:
+        """The latest write in place to a file that has grown since, if nothing has overwritten it again."""
+        for position in self.latest(count):
+            file = self.files.get(self._file_of.get(position, -1))
+            if file and file.only_writes and file.in_place(file.operation(position)):
+                pages = written(file.operation(position))
+                later = position != file.positions[-1]
+                return position if later and file.untouched_since(position, pages) else None
+        return None
+
     def unwritten(self, count: int) -> list[int]:
         """The latest writes whose blocks may be allocated without their data, one per file."""
         found = [at for at in self.latest(count) if at in self._file_of]
@@ -295,8 +305,12 @@ class JournaledModel:
             *((cut, "old") for cut in boundaries(op.offset, end, SECTOR)),
             *((cut, "head") for cut in boundaries(op.offset, end, PAGE)),
         ]
-        kinds = (False, True) if file.in_place(op) and file.has_new_pages() else (False,)
-        return [Recipe("torn", (position,), *cut, alone=alone) for alone in kinds for cut in cuts]
+        found = [Recipe("torn", (position,), *cut) for cut in cuts]
+        if file.in_place(op) and file.has_new_pages():
+            found += [Recipe("torn", (position,), *cut, beside="nothing") for cut in cuts[:1]]
+            if self.rules.sizes_first:
+                found += [Recipe("torn", (position,), *cut, beside="zeros") for cut in cuts[:1]]
+        return found
 
     def build(self, recipe: Recipe) -> Image:
         if recipe.way == "torn":
@@ -377,7 +391,7 @@ class JournaledModel:
             first = {} if self.rules.block_by_block else {written(op)[0]: position + 1}
             choice = DataChoice(position, first, others=position + 1, filled=filled)
             return self.kill.with_data(op.file, file.content(choice, self.at))
-        data = file.content(file.overwrites_only(), self.at) if recipe.alone else file.current
+        data = file.content(_beside(file, recipe), self.at) if recipe.beside != "data" else file.current
         if recipe.tail == "head":
             return self.kill.with_data(op.file, _without_pages_before(data, file, position, op, end))
         return self.kill.with_data(op.file, _overwritten_until(data, file, position, op, end))
@@ -394,7 +408,11 @@ class JournaledModel:
 
     def _lost_beside(self, torn: Recipe) -> list[int]:
         file = self.files[self._file_of[torn.positions[0]]]
-        return file.missing(file.overwrites_only(), self.at) if torn.alone else []
+        return file.missing(_beside(file, torn), self.at) if torn.beside != "data" else []
+
+
+def _beside(file: OrderedFile, torn: Recipe) -> DataChoice:
+    return file.overwrites_only() if torn.beside == "nothing" else file.without_data(NOTHING)
 
 
 def _as_write(punch: Op, size: int) -> Op:

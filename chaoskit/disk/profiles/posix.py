@@ -98,6 +98,10 @@ class PosixModel:
         file = self.files.get(self._file_of.get(self._last, -1))
         return self._last if file and file.positions[-1] == self._last else None
 
+    def overwritten(self, count: int) -> int | None:
+        del count
+        return None  # R9: only the last write is torn
+
     def unwritten(self, count: int) -> list[int]:
         del count
         return []  # R7: `sizes`
