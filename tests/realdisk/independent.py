@@ -58,9 +58,21 @@ def _times(file: OrderedFile, cut: int) -> list[int]:
 
 
 def _as_of(file: OrderedFile, time: int, cut: int, found: bytes) -> bool:
-    """B2: the size of this time; the pages of this time or earlier."""
-    sizes = {file.version_before(time).size, file.size_at(DataChoice(NOTHING, {}, NOTHING), cut).size}
-    return len(found) in sizes and _pages_fit(file, cut, found, time)
+    """B2: the size of this time, if a page was written back; the pages of this time or earlier."""
+    committed = file.size_at(DataChoice(NOTHING, {}, NOTHING), cut).size
+    size_fits = len(found) == committed or (
+        len(found) == file.version_before(time).size and _shows_anything(file, time, found)
+    )
+    return size_fits and _pages_fit(file, cut, found, time)
+
+
+def _shows_anything(file: OrderedFile, time: int, found: bytes) -> bool:
+    writes = ((at, op) for at, op in zip(file.positions, file.ops, strict=True) if at < time)
+    return any(
+        _matches(file.version_before(at + 1).pages.get(page), page, found)
+        for at, op in writes
+        for page in written(op)
+    )
 
 
 def _size_fits(file: OrderedFile, cut: int, found: bytes) -> bool:
