@@ -58,7 +58,7 @@ Linux 5.6 or newer, or the option dioread_nolock.
      some folios in the page cache it does not move at once; the model always moves it.) Truncate,
      fallocate and punch are metadata; they do not write back what was written before. A truncation clears
      the rest of its last block in place (E4), even if the new size is lost, and so does a hole that covers
-     no whole page. A hole moves the size on disk to its own end, if that was smaller.
+     no whole page. A hole or an allocation moves the size on disk to its own end, if that was smaller.
  E6  rename over an existing file allocates blocks for the renamed one first (auto_da_alloc), so that it is
      never empty. It does not wait for the data: the file may be full of zeros.
  E7  A file truncated to zero and written again gets its blocks when it is first closed (auto_da_alloc);

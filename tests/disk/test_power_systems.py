@@ -164,6 +164,14 @@ def test_x1_a_name_is_durable_with_the_fdatasync_of_its_file_but_not_on_ext4(pro
     assert all("b" in found for found in left(disk, profile)) == durable
 
 
+@pytest.mark.parametrize(("profile", "grows"), [("ext4", True), ("xfs", False), ("btrfs", False)])
+def test_e5_x2_an_allocation_inside_the_file_moves_the_size_on_disk_on_ext4_only(profile, grows):
+    disk = Disk(a=b"")
+    disk.write("a", b"n" * 512)
+    disk.allocate("a", 0, 100)
+    assert ({"a": bytes(100)} in left(disk, profile)) == grows
+
+
 def under_way(disk, profile):
     trace = disk.trace()
     return [listing(s.image) for s in states(trace, disk.at - 1, profile) if s.recipe.under_way]

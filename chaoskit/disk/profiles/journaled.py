@@ -68,8 +68,8 @@ class JournaledModel:
             if op.file in self.files:
                 self.files[op.file].punched_until.add(pages_of(op.offset, op.length).stop)
             op = _as_write(op, self.kill.data(op.file).size)
-        elif op.kind == "allocate" and op.offset + op.length <= self.kill.data(op.file).size:
-            op = msgspec.structs.replace(op, keep_size=True)  # the size on disk may still be smaller
+        elif op.kind == "allocate" and not self.rules.sizes_first and self._is_inside(op):
+            op = msgspec.structs.replace(op, keep_size=True)  # X2; on ext4 the size on disk grows to its end
         self.kills.append(apply(self.kill, op))
         self.bares.append(self.bares[-1])
         self._close(position)
@@ -80,6 +80,9 @@ class JournaledModel:
             self._write(position, op)
         elif op.kind in ("truncate", "allocate", "punch"):
             self._reshape(position, op)
+
+    def _is_inside(self, op: Op) -> bool:
+        return op.offset + op.length <= self.kill.data(op.file).size
 
     def finish(self, op: Op) -> None:
         if op.kind in SYNC_KINDS or op.durable:
