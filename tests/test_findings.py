@@ -41,6 +41,24 @@ def test_broken_promises_come_before_hazards_and_are_not_mixed_with_them():
     assert [each.entry.label for each in grouped([hazard, broken])] == ["promise broken", "hazard"]
 
 
+def test_the_file_systems_of_a_finding_are_those_of_all_its_tiers():
+    first = entry(tier="power-ext4", hint=("happens on ext4; not seen on xfs, btrfs (since 5.6)", "missing"))
+    second = entry(tier="power-btrfs", hint=("happens on xfs, btrfs; not seen on ext4",))
+    (shown,) = grouped([first, second])
+    assert shown.entry.hint == ("happens on ext4, xfs, btrfs (since 5.6)", "missing")
+    (alone,) = grouped([entry(tier="power-xfs", hint=("happens on xfs; not seen on ext4, btrfs",))])
+    assert alone.entry.hint == ("happens on xfs; not seen on ext4, btrfs",)
+
+
+@pytest.mark.parametrize("tier", ["process", "power-posix"])
+def test_a_warning_about_other_file_systems_stays_one(tier):
+    warning = ("not seen on ext4, xfs or btrfs: a warning about other file systems",)
+    assert grouped([entry(tier=tier, hint=warning)])[0].entry.hint == warning
+    also = entry(tier="power-xfs", hint=("happens on xfs; not seen on ext4, btrfs",))
+    both = grouped([entry(tier=tier, hint=warning), also])
+    assert both[0].entry.hint == ("happens on xfs; not seen on ext4, btrfs",)
+
+
 @pytest.mark.parametrize("length", [400, 401, 20_000])
 def test_a_long_message_is_cut_in_the_middle_with_its_length(length):
     shown = middle("a" * (length - 1) + "z")

@@ -7,7 +7,7 @@ the order of the operations is wrong, not their durability.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -17,6 +17,8 @@ from chaoskit.disk.power import lost_operations, model_at
 from chaoskit.disk.recipe import Candidate, Recipe
 from chaoskit.disk.timeline import Words, timeline
 
+ASIDE = "write to a temporary file, then rename it"
+DROP_TAIL = "when reading, drop a damaged tail (a record that is cut short, or ends in NUL bytes)"
 StillBad = Callable[[Image], bool]
 
 
@@ -41,6 +43,7 @@ class Hint(msgspec.Struct, frozen=True):
     losses: tuple[Loss, ...]
     missing: tuple[MissingSync, ...]  # the smallest set; empty: no sync could have helped
     timeline: str
+    cure: str = ASIDE  # where no sync could have helped
     systems: str = ""  # on which file systems it can happen
 
     def __str__(self) -> str:
@@ -51,7 +54,7 @@ class Hint(msgspec.Struct, frozen=True):
         if not self.losses:
             text.append("nothing is lost in this state: a kill leaves the same state")
         elif not self.missing:
-            text.append("no sync could have prevented it: write to a temporary file, then rename it")
+            text.append(f"no sync could have prevented it: {self.cure}")
         return "\n".join([*text, self.timeline])
 
 
@@ -64,27 +67,31 @@ def explain(trace: Trace, candidate: Candidate, ack: int | None = None) -> Hint:
     words = Words(trace, guilty)
     losses = tuple(Loss(position, words.words[position]) for position in guilty)
     missing = _smallest(trace, candidate, guilty, _proposals(trace, candidate, guilty, ack, words))
-    return Hint(losses, tuple(missing), timeline(trace, candidate.at, guilty, ack))
+    cure = DROP_TAIL if words.appends.issuperset(guilty) else ASIDE
+    return Hint(losses, tuple(missing), timeline(trace, candidate.at, guilty, ack), cure)
 
 
 def _proposals(
     trace: Trace, candidate: Candidate, guilty: Sequence[int], ack: int | None, words: Words
 ) -> list[MissingSync]:
-    """One sync per object that lost something, after its last lost operation."""
+    """One sync per object that lost something, after its last lost operation; those that are needed least
+    often first: of the directory that a file was moved out of (B3)."""
     found: dict[int, MissingSync] = {}
     for position in guilty:
-        op = trace.ops[position]
-        file, path, is_directory = _target(op, position, words)
         place, before = _place(trace, candidate.at, position, guilty, ack)
-        found[file] = MissingSync(file, path, is_directory, place - 1, before)
+        for file, path, is_directory in _targets(trace.ops[position], position, words):
+            found[file] = MissingSync(file, path, is_directory, place - 1, before)
     return list(found.values())
 
 
-def _target(op: Op, position: int, words: Words) -> tuple[int, str, bool]:
+def _targets(op: Op, position: int, words: Words) -> Iterator[tuple[int, str, bool]]:
     if op.kind in DATA_KINDS:
-        return op.file, words.paths[position], False
+        yield op.file, words.paths[position], False
+        return
+    if position in words.origins:
+        yield op.parent, words.origins[position], True
     home = op.parent2 if op.kind in ("rename", "link") else op.parent
-    return home, words.homes[position], True
+    yield home, words.homes[position], True
 
 
 def _place(trace: Trace, at: int, position: int, guilty: Sequence[int], ack: int | None) -> tuple[int, str]:

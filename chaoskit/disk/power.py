@@ -46,9 +46,11 @@ Linux 5.6 or newer, or the option dioread_nolock.
      of the sequence in which they happened (jbd2 commits whole transactions).
  E2  fsync or fdatasync of a file makes its data durable, and all metadata up to the last change of that
      file's inode; fdatasync ignores times. If that was committed before, it commits nothing.
- E3  A page without a block gets one when the file is written back, in the order of writing; the size on
-     disk grows with it. The block counts as unwritten until its data is on disk *and* a later commit
-     says so. A new file may therefore be empty, shorter, or as long as it should be and full of zeros.
+ E3  A page without a block gets one when it is written back; the size on disk grows with it. The kernel
+     writes back by offset, not in the order of writing, and any part of a file at any time: a page may be
+     there without those before it, or without those that were written before. The block counts as unwritten
+     until its data is on disk *and* a later commit says so. A new file may therefore be empty, shorter, have
+     holes, or be as long as it should be and full of zeros.
  E4  A page that has a block is overwritten in place, at any time, whatever the journal does: each
      such page shows its content at some time since it was durable, independently of the others.
  E5  A program writes page by page. The size on disk moves at once, as metadata, over a page that already
@@ -56,27 +58,30 @@ Linux 5.6 or newer, or the option dioread_nolock.
      some folios in the page cache it does not move at once; the model always moves it.) Truncate,
      fallocate and punch are metadata; they do not write back what was written before. A truncation clears
      the rest of its last block in place (E4), even if the new size is lost, and so does a hole that covers
-     no whole page. A hole moves the size on disk to its own end, if that was smaller.
+     no whole page. A hole or an allocation moves the size on disk to its own end, if that was smaller.
  E6  rename over an existing file allocates blocks for the renamed one first (auto_da_alloc), so that it is
      never empty. It does not wait for the data: the file may be full of zeros.
  E7  A file truncated to zero and written again gets its blocks when it is first closed (auto_da_alloc);
      again not its data. A file that stays open may be empty.
  E8  A write in place may be torn between sectors, and its later pages may be there without the first.
-     A write that makes the file longer is torn only where its pages begin to need blocks (E5).
+     A write that makes the file longer is torn where its pages begin to need blocks (E5), be that block
+     durable or only written back. (Between other pages, too, if a part is written back: not generated.)
  E9  sync writes everything.
  E10 A durable write (O_SYNC, O_DSYNC) makes its own pages durable, not those that were written before. While
-     it is under way, it may be torn if it overwrites in place.
+     it is under way, it may be torn if it overwrites in place, and else leave zeros (E3).
 
 `xfs`
- X1  Metadata is logged in order, as E1. fsync and fdatasync as E2, writes in place as E4, durable writes as
-     E10.
- X2  The size on disk grows when new data is on disk, not before: a new file may be empty or shorter, and an
-     append may be missing. Neither is ever full of zeros. An allocation that does not change the size that
-     the program sees does not change the one on disk either.
+ X1  Metadata is logged in order, as E1. fsync and fdatasync as E2, but a rename or link of a file is a change
+     for which its fdatasync waits, too: the name is durable after it. Writes in place as E4, durable writes
+     as E10, without zeros.
+ X2  The size on disk grows when new data is on disk, not before, up to that data: a new file may be empty or
+     shorter, and an append may be missing. The order is that of E3: a file may have holes, but it does not
+     end in zeros. An allocation that does not change the size that the program sees does not change the one
+     on disk either.
  X3  rename over an existing file waits for nothing: the file may be empty. So may one that was truncated
      and written again, whether it was closed or not.
- X4  A write that makes the file longer is torn at one place only: at the end of the block that the file
-     already has, if it begins there. That block counts before the new ones do.
+ X4  A write that makes the file longer is torn at the end of the block that the file already has, durable or
+     only written back, if it begins there. That block counts before the new ones do.
  X5  A truncation or an allocation that sets the size first writes back what lies beyond the size on disk.
      Punching a hole writes back the pages that it touches, so that the file may end there. (Of this the model
      knows, but generates no states.)
@@ -86,22 +91,28 @@ Linux 5.6 or newer, or the option dioread_nolock.
 `btrfs`
  B1  A commit makes names, sizes and truncations so far durable, and the data that was written back until
      then. Names that were not synced persist as a prefix of the sequence in which they happened.
- B2  Nothing is overwritten in place: after a power loss, a file has a content that it had at some time, or
-     zeros where a truncation made it longer. No write is torn, not even one under way. (A truncation writes
-     back the block that it ends in: that one may be newer than the others. This is not generated.)
+ B2  Nothing is overwritten in place, and what one writeback finds side by side is there as a whole or not at
+     all. Each page has a content that it had at some time, independently of pages elsewhere in the file: the
+     kernel writes back by offset, any part at any time. When a writeback ends, a commit stores the size that
+     the file has by then, so that a lost append may read as zeros if an earlier writeback of other pages was
+     still going on. No single write is torn, not even one under way. (It may be, between pages, if a part is
+     written back. A truncation writes back the block that it ends in: that one may be newer than the others.
+     These are not generated.)
  B3  fsync or fdatasync of a file writes it to a log: its data, its names, and the new directories above it,
      without their entries. Nothing else becomes durable. If the file was renamed, the directory that it was
      in is logged, too, and so is the new name of a file whose old name it has. fsync of a directory logs its
-     entries: a new file among them is empty, and one that was renamed into it keeps its old name as well.
+     entries: a new file among them is empty, and one that was renamed into it keeps its old name as well, if
+     that one was committed.
      The sync of something unchanged logs nothing.
  B4  After that, renames and links of logged objects, or out of logged directories, are written to the log
      with the next sync of anything.
  B5  rename over an existing file waits for nothing, as X3. sync commits.
 
 Recipes by generator: keep everything, drop everything unsynced (`whole`); drop one or keep one, the
-latest first (`singles`); names without data, data without names (`apart`); tear the last write
-(`torn`), or a durable one that has not returned (`under_way`); `pairs`; seeded `subsets`. `power_states`
-decides where and in which order to use them.
+latest first (`singles`); names without data, data without names (`apart`); a file without an earlier write,
+or only what lies below one in the file (`reordered`); tear the last write, or the last in place (`torn`), or
+a durable one that has not returned (`under_way`); `pairs`; seeded `subsets`. `power_states` decides where and
+in which order to use them.
 """
 
 from __future__ import annotations
@@ -120,7 +131,7 @@ from chaoskit.disk.profiles.posix import PosixModel
 from chaoskit.disk.recipe import Candidate, Model, Recipe
 
 WINDOW = 48  # only the latest pending operations are examined one by one: they are the likely losses
-RECENT = 8  # ... and for zeros in place of their data, only these
+RECENT = 8  # ... and for zeros in place of their data, or another order, only these
 PAIRED = 10  # ... and of the latest of these, every pair
 SUBSETS = 64  # seeded subsets per round
 
@@ -179,16 +190,23 @@ def apart(model: Model, rng: random.Random) -> Iterator[Recipe]:
 
 def torn(model: Model, rng: random.Random) -> Iterator[Recipe]:
     position = model.last_write()
-    if position is None:
-        return
-    for cut, tail in model.tears(position):
-        yield Recipe("torn", (position,), cut, tail)
+    if position is not None:
+        yield from model.tears(position)
+    earlier = model.overwritten(RECENT)
+    if earlier is not None:
+        yield from model.tears(earlier)
+
+
+def reordered(model: Model, rng: random.Random) -> Iterator[Recipe]:
+    yield from model.reordered(RECENT)
 
 
 def under_way(model: Model, rng: random.Random) -> Iterator[Recipe]:
-    """The latest operation is a durable write that has not returned: all of it, or a part, may be there."""
+    """The latest operation is a durable write that has not returned: all of it, a part, or its size."""
     position = model.at - 1
-    recipes = [Recipe("kill"), Recipe("keeping", (position,)), Recipe("data"), *torn(model, rng)]
+    recipes = [Recipe("kill"), Recipe("keeping", (position,)), Recipe("data"), Recipe("sizes")]
+    recipes += [Recipe("zeros", (each,)) for each in model.unwritten(RECENT)]
+    recipes += torn(model, rng)
     yield from (msgspec.structs.replace(recipe, under_way=True) for recipe in recipes)
 
 

@@ -22,6 +22,7 @@ from chaoskit.disk.power import (
     model_at,
     new_model,
     pairs,
+    reordered,
     singles,
     subsets,
     torn,
@@ -33,7 +34,7 @@ from chaoskit.disk.recipe import Candidate, Model
 T = TypeVar("T")
 Generators = tuple[RecipeGenerator, ...]
 LogicalKey = Callable[[Image], Hashable]
-BASIC_GENERATORS: Generators = (whole, apart, singles, torn)
+BASIC_GENERATORS: Generators = (whole, apart, singles, reordered, torn)
 DEEP_GENERATORS: Generators = (pairs, subsets)
 MORE_SUBSETS = 5  # rounds of further subsets, while there is budget
 STALE = 3000  # stop after this many duplicate states in a row: new ones are unlikely
@@ -78,7 +79,7 @@ def _all(trace: Trace, acks: Sequence[int], profile: Profile, budget: int, seed:
     rounds: tuple[tuple[Generators, Sequence[int], int], ...] = (
         ((whole,), acked, 4),
         ((whole, apart), first, 5),
-        ((singles, torn), first, 12),
+        ((singles, reordered, torn), first, 12),
         (BASIC_GENERATORS, others, 16),
         (DEEP_GENERATORS, everywhere, 40),
     )

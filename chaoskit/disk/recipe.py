@@ -14,8 +14,11 @@ import msgspec
 from chaoskit.disk.image import Image
 from chaoskit.disk.ops import Op, Profile
 
-Way = Literal["kill", "nothing", "without", "keeping", "names", "sizes", "zeros", "data", "torn"]
+Way = Literal[
+    "kill", "nothing", "without", "keeping", "names", "sizes", "zeros", "missing", "below", "data", "torn"
+]
 Tail = Literal["absent", "zeros", "old", "head"]
+Beside = Literal["data", "nothing", "zeros"]
 
 
 class Recipe(msgspec.Struct, frozen=True):
@@ -24,6 +27,7 @@ class Recipe(msgspec.Struct, frozen=True):
     cut: int = 0  # torn: how many of its bytes were written
     tail: Tail = "absent"  # torn: what is in place of the rest
     under_way: bool = False  # the next operation has begun, and has not returned
+    beside: Beside = "data"  # torn: what the file's other new pages hold
 
     def words(self) -> str:
         text = self._words()
@@ -32,7 +36,8 @@ class Recipe(msgspec.Struct, frozen=True):
     def _words(self) -> str:
         which = ", ".join(str(position) for position in self.positions)
         if self.way == "torn":
-            return f"write {which} torn after {self.cut} bytes, {TAILS[self.tail]}"
+            rest = BESIDE[self.beside]
+            return f"write {which} torn after {self.cut} bytes, {TAILS[self.tail]}{rest}"
         return WORDS[self.way].format(which=which)
 
 
@@ -44,6 +49,8 @@ WORDS: dict[Way, str] = {
     "names": "names kept, unsynced data lost",
     "sizes": "names and sizes kept, unsynced data lost",
     "zeros": "the size of write {which} kept, its data zeros",
+    "missing": "write {which} not written back, though the rest of the file was",
+    "below": "of the file, only what lies before write {which} was written back",
     "data": "data kept, unsynced names lost",
 }
 TAILS: dict[Tail, str] = {
@@ -51,6 +58,11 @@ TAILS: dict[Tail, str] = {
     "zeros": "the rest zeros",
     "old": "old bytes in place of the rest",
     "head": "old bytes in place of the beginning",
+}
+BESIDE: dict[Beside, str] = {
+    "data": "",
+    "nothing": ", and what the file grew by lost",
+    "zeros": ", and what the file grew by zeros",
 }
 
 
@@ -94,13 +106,21 @@ class Model(Protocol):
         """The latest pending write, if no later operation changed its file."""
         ...
 
+    def overwritten(self, count: int) -> int | None:
+        """Of the latest `count`, a write in place that may be torn though a later one is the last."""
+        ...
+
     def unwritten(self, count: int) -> list[int]:
         """Of the latest `count`, writes whose size may survive with zeros for data, if `sizes` and `torn` do
         not produce that."""
         ...
 
-    def tears(self, position: int) -> list[tuple[int, Tail]]:
-        """The positions and tails with which this profile can tear the write."""
+    def reordered(self, count: int) -> list[Recipe]:
+        """Of the latest `count`, writes that reached the disk in another order."""
+        ...
+
+    def tears(self, position: int) -> list[Recipe]:
+        """The ways in which this profile can tear the write."""
         ...
 
     def build(self, recipe: Recipe) -> Image: ...

@@ -47,6 +47,8 @@ class Words:
         self.words: dict[int, str] = {}
         self.paths: dict[int, str] = {}
         self.homes: dict[int, str] = {}  # of naming operations: the directory that they changed
+        self.origins: dict[int, str] = {}  # of renames to another directory: the one before
+        self.appends: set[int] = set()  # writes at the end of a file that has content
         wanted = set(positions)
         image = initial_image(trace)
         for position, op in enumerate(trace.ops[: max(wanted, default=-1) + 1]):
@@ -58,9 +60,13 @@ class Words:
     def _note(self, position: int, op: Op, before: Image, after: Image) -> None:
         self.words[position] = in_words(op, before, after)
         self.paths[position] = path_of(op, before, after)
+        if op.kind == "write" and 0 < before.data(op.file).size <= op.offset:
+            self.appends.add(position)
         if op.kind in NAME_KINDS:
             home = op.parent2 if op.kind in ("rename", "link") else op.parent
             self.homes[position] = before.path(home) or "."
+        if op.kind == "rename" and op.parent not in (-1, op.parent2):
+            self.origins[position] = before.path(op.parent) or "."
 
 
 def timeline(trace: Trace, at: int, lost: Collection[int], ack: int | None) -> str:

@@ -36,6 +36,7 @@ class PowerLoss(Fault, msgspec.Struct, frozen=True, tag="power"):
     cut: int = 0
     tail: str = "absent"
     under_way: bool = False
+    beside: str = "data"
 
     decides_tier = True  # what a power loss may lose, nobody promises to keep in a mere crash
 

@@ -13,6 +13,7 @@ import msgspec
 from chaoskit.certify.certificate import CertifiedFinding
 from chaoskit.repro import short_id
 from chaoskit.search.result import Witness
+from chaoskit.show.systems import merged
 from chaoskit.show.wrapping import shortened
 from chaoskit.story import operations, tell, until_last_crash
 
@@ -93,9 +94,12 @@ def grouped(entries: Iterable[Entry]) -> list[Shown]:
 
 def _shown(findings: Sequence[Sequence[Entry]]) -> Shown:
     (first, *others) = findings
+    shortest = min(first, key=lambda entry: len(entry.story))  # the easiest to read
+    tiers = {entry.tier: entry.times for entry in first}
+    hint = merged(shortest.hint, (entry.hint for entry in first), tiers)
     return Shown(
-        entry=min(first, key=lambda entry: len(entry.story)),  # the shortest story is the easiest to read
-        tiers={entry.tier: entry.times for entry in first},
+        entry=msgspec.structs.replace(shortest, hint=hint),
+        tiers=tiers,
         related=tuple(tiers[0] for tiers in others),
     )
 

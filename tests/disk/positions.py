@@ -9,10 +9,10 @@ from itertools import chain, islice
 from chaoskit.disk.apply import apply, initial_image
 from chaoskit.disk.image import Image
 from chaoskit.disk.ops import Profile, Trace
-from chaoskit.disk.power import apart, model_at, pairs, singles, subsets, torn, under_way, whole
+from chaoskit.disk.power import apart, model_at, pairs, reordered, singles, subsets, torn, under_way, whole
 from chaoskit.disk.recipe import Candidate, Model, Recipe
 
-GENERATORS = (whole, singles, apart, torn, pairs, subsets)
+GENERATORS = (whole, singles, apart, reordered, torn, pairs, subsets)
 
 
 def image_at(trace: Trace, position: int) -> Image:

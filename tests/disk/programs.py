@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from tests.disk.traces import Disk
 
 FILES = ("a", "b", "d/a")
-OFFSETS = st.sampled_from(("start", "end", "middle", "beyond"))
+OFFSETS = st.sampled_from(("start", "end", "middle", "beyond", "far"))
 LENGTHS = st.sampled_from((1, 10, 100, 512, 4096, 5000))
 STEPS = st.one_of(
     st.tuples(st.just("write"), st.sampled_from(FILES), OFFSETS, LENGTHS, st.booleans()),
     st.tuples(st.just("write"), st.sampled_from(FILES), OFFSETS, LENGTHS, st.just(False)),
-    st.tuples(st.sampled_from(("truncate", "allocate", "punch")), st.sampled_from(FILES), LENGTHS),
+    st.tuples(st.sampled_from(("truncate", "allocate", "punch", "zero")), st.sampled_from(FILES), LENGTHS),
     st.tuples(st.just("clear"), st.sampled_from(FILES)),
     st.tuples(st.sampled_from(("rename", "link")), st.sampled_from(FILES), st.sampled_from(FILES)),
     st.tuples(st.just("unlink"), st.sampled_from(FILES)),
@@ -99,8 +99,12 @@ def _data(disk: Disk, sizes: dict[int, int], kind: str, rest: list, byte: bytes)
         sizes[number] = max(size, rest[1])
     elif kind == "punch":
         disk.punch(path, 50, rest[1])
+    elif kind == "zero":
+        if size:
+            disk.zero(path, 0, min(size, rest[1]))  # beyond the end it would be recorded as a write
     else:
         where, length, durable = rest[1:]
-        offset = {"start": 0, "end": size, "middle": size // 2, "beyond": size + 100}[where]
+        far = size // 4096 * 4096 + 4 * 4096
+        offset = {"start": 0, "end": size, "middle": size // 2, "beyond": size + 100, "far": far}[where]
         disk.write(path, byte * length, offset, durable)
         sizes[number] = max(size, offset + length)

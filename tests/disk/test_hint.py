@@ -86,6 +86,30 @@ def test_a_new_file_needs_two_syncs_under_posix_and_one_on_ext4():
         assert {sync.path for sync in hint.missing} == expected
 
 
+def test_a_damaged_tail_of_a_log_is_for_the_reader_to_drop():
+    disk = Disk(log=OLD)
+    disk.write("log", NEW, 100)
+    zeros = bad_state(disk, "ext4", lambda image: listing(image)["log"].endswith(b"\0"))
+    assert "drop a damaged tail" in str(explain(disk.trace(), zeros))
+    disk.fsync("log")
+    assert "drop a damaged tail" not in str(explain(disk.trace(), zeros, ack=1))  # a sync was missing
+
+
+def test_the_name_in_the_old_directory_on_btrfs_needs_a_sync_of_that_one_too():
+    disk = Disk()
+    disk.mkdir("old")
+    disk.mkdir("new")
+    disk.sync()
+    disk.create("old/a")
+    disk.fsync("old/a")
+    disk.rename("old/a", "new/a")
+    disk.fsync("new")
+    both = bad_state(disk, "btrfs", lambda image: {"old/a", "new/a"} <= listing(image).keys())
+    hint = explain(disk.trace(), both)
+    assert [loss.words for loss in hint.losses] == ["rename old/a -> new/a"]
+    assert [sync.path for sync in hint.missing] == ["old"]
+
+
 def test_no_sync_fixes_rewriting_in_place():
     disk = Disk(data=b"o" * 8192)
     disk.write("data", b"n" * 8192)

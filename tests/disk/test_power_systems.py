@@ -83,6 +83,116 @@ def test_e2_a_sync_after_which_nothing_changed_keeps_no_names(profile):
     assert all(found["a"] == NEW for found in left(disk, profile))
 
 
+@REAL
+@pytest.mark.parametrize("lost", [OLD[:64] * 128, bytes(8192)], ids=["data", "zeros"])
+def test_a_hole_may_be_lost_and_is_durable_after_a_sync(profile, lost):
+    """As the interposer records it, with keep_size; over data, and where nothing can be seen to change."""
+    disk = Disk(a=lost)
+    disk.punch("a", 0, 8192)
+    assert {frozenset(found.items()) for found in left(disk, profile)} == {
+        frozenset({"a": content}.items()) for content in (lost, bytes(8192))
+    }
+    disk.fdatasync("a")
+    assert left(disk, profile) == [{"a": bytes(8192)}]
+
+
+LOW, HIGH = b"1" * 4096, b"2" * 4096
+HOLE = bytes(12288)
+
+
+def two_pages(*, low_first):
+    """A synced empty file; two pages far apart are written, and one sync for both is under way."""
+    disk = Disk(a=b"")
+    for offset, data in ((0, LOW), (16384, HIGH)) if low_first else ((16384, HIGH), (0, LOW)):
+        disk.write("a", data, offset)
+    return disk
+
+
+@pytest.mark.parametrize("low_first", [True, False])
+@pytest.mark.parametrize(
+    ("profile", "without_the_high_one"),
+    [("ext4", {LOW, LOW + HOLE + bytes(4096)}), ("xfs", {LOW}), ("btrfs", {LOW + HOLE + bytes(4096)})],
+    ids=["ext4", "xfs", "btrfs"],
+)
+def test_e3_x2_b2_pages_are_written_back_in_any_order(profile, without_the_high_one, low_first):
+    found = {each["a"] for each in left(two_pages(low_first=low_first), profile)}
+    assert without_the_high_one <= found
+    assert bytes(4096) + HOLE + HIGH in found
+    other = {LOW, LOW + HOLE + bytes(4096)} - without_the_high_one
+    assert not other & found or (profile == "btrfs" and low_first)  # before the second write began
+
+
+@REAL
+def test_a_header_may_be_new_and_its_record_missing(profile):
+    disk = Disk(a=b"o" * 4096)
+    disk.write("a", b"r" * 50, 16384)
+    disk.write("a", b"h" * 4096)
+    kept = b"h" * 4096
+    assert any(each["a"].startswith(kept) and b"r" not in each["a"] for each in left(disk, profile))
+    disk = Disk(a=b"o" * 4096)
+    disk.write("a", b"r" * 50, 16384)
+    disk.fdatasync("a")
+    disk.write("a", b"h" * 4096)
+    assert all(b"r" * 50 in each["a"] for each in left(disk, profile))
+
+
+@REAL
+def test_e8_x4_an_overwrite_may_be_torn_and_the_record_missing(profile):
+    disk = Disk(a=b"o" * 4096)
+    disk.write("a", b"r" * 50, 16384)
+    disk.write("a", b"h" * 4096)
+    torn = b"h" * 512 + b"o" * 3584
+    assert ({"a": torn} in left(disk, profile)) == (profile != "btrfs")
+    assert ({"a": torn + HOLE + bytes(50)} in left(disk, profile)) == (profile == "ext4")
+
+
+@pytest.mark.parametrize(("profile", "possible"), [("ext4", True), ("xfs", True), ("btrfs", False)])
+def test_e8_an_overwrite_may_be_torn_though_a_later_append_is_there(profile, possible):
+    disk = Disk(a=b"o" * 4096)
+    disk.write("a", b"h" * 4096)
+    disk.write("a", HIGH, 16384)
+    torn = b"h" * 512 + b"o" * 3584 + HOLE + HIGH
+    assert ({"a": torn} in left(disk, profile)) == possible
+
+
+@pytest.mark.parametrize(("profile", "durable"), [("ext4", False), ("xfs", True), ("btrfs", True)])
+@pytest.mark.parametrize("kind", ["rename", "link"])
+def test_x1_a_name_is_durable_with_the_fdatasync_of_its_file_but_not_on_ext4(profile, durable, kind):
+    disk = Disk(a=OLD)
+    getattr(disk, kind)("a", "b")
+    disk.fdatasync("a" if kind == "link" else "b")
+    assert all("b" in found for found in left(disk, profile)) == durable
+
+
+@pytest.mark.parametrize(("profile", "grows"), [("ext4", True), ("xfs", False), ("btrfs", False)])
+def test_e5_x2_an_allocation_inside_the_file_moves_the_size_on_disk_on_ext4_only(profile, grows):
+    disk = Disk(a=b"")
+    disk.write("a", b"n" * 512)
+    disk.allocate("a", 0, 100)
+    assert ({"a": bytes(100)} in left(disk, profile)) == grows
+
+
+def under_way(disk, profile):
+    trace = disk.trace()
+    return [listing(s.image) for s in states(trace, disk.at - 1, profile) if s.recipe.under_way]
+
+
+@pytest.mark.parametrize(("profile", "zeros"), [("ext4", True), ("xfs", False), ("btrfs", False)])
+def test_e10_a_durable_append_under_way_may_be_zeros_on_ext4(profile, zeros):
+    disk = Disk(a=b"o" * 4096)
+    disk.write("a", LOW, 4096, durable=True)
+    assert ({"a": b"o" * 4096 + bytes(4096)} in under_way(disk, profile)) == zeros
+    assert {"a": b"o" * 4096 + LOW} in under_way(disk, profile)
+
+
+@pytest.mark.parametrize(("profile", "cut"), [("ext4", True), ("xfs", True), ("btrfs", False)])
+def test_e8_x4_an_append_is_torn_at_the_end_of_a_block_that_was_only_written_back(profile, cut):
+    disk = Disk(a=b"")
+    disk.write("a", b"1" * 3000)
+    disk.write("a", b"2" * 3000, 3000)
+    assert ({"a": b"1" * 3000 + b"2" * 1096} in left(disk, profile)) == cut
+
+
 # ---- xfs -----------------------------------------------------------------------------------------
 
 
@@ -164,6 +274,36 @@ def test_b2_btrfs_tears_nothing():
     disk = Disk(a=b"o" * 8192)
     disk.write("a", b"n" * 8192)
     assert left(disk, "btrfs") == [{"a": b"n" * 8192}, {"a": b"o" * 8192}]
+
+
+def test_b2_btrfs_a_lost_append_may_read_as_zeros_if_other_pages_were_being_written_back():
+    disk = Disk(a=b"")
+    disk.write("a", LOW)
+    assert {"a": bytes(4096)} not in left(disk, "btrfs")
+    disk.write("a", HIGH, 4096)
+    found = [each["a"] for each in left(disk, "btrfs")]
+    assert LOW + bytes(4096) in found and LOW in found
+    disk = Disk(a=b"")
+    disk.write("a", b"1" * 50)
+    disk.write("a", b"2" * 50, 50)  # of the same page: waits until that is written back
+    assert b"1" * 50 + bytes(50) not in [each["a"] for each in left(disk, "btrfs")]
+
+
+def test_b3_btrfs_a_new_file_may_have_both_names_after_a_move():
+    disk = Disk()
+    disk.mkdir("old")
+    disk.mkdir("new")
+    disk.sync()
+    disk.create("old/a")
+    disk.write("old/a", NEW)
+    disk.fsync("old/a")
+    disk.fsync("old")
+    disk.rename("old/a", "new/a")
+    disk.fsync("new")
+    both = {"old": None, "new": None, "old/a": NEW, "new/a": NEW}
+    assert both in left(disk, "btrfs") and both not in left(disk, "xfs")
+    disk.fsync("new/a")
+    assert both not in left(disk, "btrfs")
 
 
 def test_b2_btrfs_a_truncation_may_leave_zeros_in_place_of_data_written_before():

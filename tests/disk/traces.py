@@ -64,6 +64,11 @@ class Disk:
         return self._op("allocate", path, offset=offset, length=length, keep_size=keep_size)
 
     def punch(self, path: str, offset: int, length: int) -> int:
+        """As the interposer records it: the kernel demands KEEP_SIZE for a hole."""
+        return self._op("punch", path, offset=offset, length=length, keep_size=True)
+
+    def zero(self, path: str, offset: int, length: int) -> int:
+        """FALLOC_FL_ZERO_RANGE without KEEP_SIZE: allocates up to its end."""
         return self._op("punch", path, offset=offset, length=length)
 
     def close(self, path: str) -> None:

@@ -11,7 +11,8 @@ from tests.disk.programs import INITIAL
 from tests.disk.traces import Disk
 
 LIBC = ctypes.CDLL(None, use_errno=True)
-PUNCH_HOLE, KEEP_SIZE = 2, 1
+KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE = 1, 2, 16
+PAGE = 4096
 WRITE = 2
 WRITE_AND_WAIT = 1 | 2 | 4  # SYNC_FILE_RANGE_WAIT_BEFORE | WRITE | WAIT_AFTER
 
@@ -64,11 +65,13 @@ class RealDisk(Disk):
             os.close(handle)
         self.handles = {}
 
-    def write_back(self, *, wait: bool, only: int | None = None) -> None:
-        """The dirty pages of every open file, or of one; without waiting, they are only on their way."""
+    def write_back(self, *, wait: bool, only: int | None = None, first: int = 0, end: int = 0) -> None:
+        """The dirty pages of every open file, or of one, from page `first` to page `end`, or all of them;
+        without waiting, they are only on their way."""
         handles = sorted(set(self.handles.values()))
+        length = max(0, end - first) * PAGE
         for handle in handles if only is None else handles[only : only + 1]:
-            call("sync_file_range", handle, 0, 0, WRITE_AND_WAIT if wait else WRITE)
+            call("sync_file_range", handle, first * PAGE, length, WRITE_AND_WAIT if wait else WRITE)
 
     def _really_shape(self, kind, path, fields):
         flags = os.O_DSYNC if fields.get("durable") else 0
@@ -80,7 +83,7 @@ class RealDisk(Disk):
         elif kind == "allocate":
             os.posix_fallocate(handle, fields["offset"], fields["length"])
         else:
-            mode = PUNCH_HOLE | KEEP_SIZE
+            mode = PUNCH_HOLE | KEEP_SIZE if fields.get("keep_size") else ZERO_RANGE
             LIBC.fallocate.argtypes = [ctypes.c_int] * 2 + [ctypes.c_longlong] * 2
             assert LIBC.fallocate(handle, mode, fields["offset"], fields["length"]) == 0
         self._release(path, handle, flags)

@@ -146,6 +146,88 @@ def hole_in_a_new_file(disk: RealDisk) -> None:
     disk.fsync("b")
 
 
+def empty_the_log_with_a_hole(disk: RealDisk) -> None:
+    disk.write("b", b"1" * 2 * PAGE, 0)
+    disk.fdatasync("b")
+    disk.punch("b", 0, 2 * PAGE)
+    disk.write("b", b"2" * 50, 0)
+    disk.fdatasync("b")
+
+
+def low_then_high(disk: RealDisk) -> None:
+    disk.create("n")
+    disk.fsync("n")
+    disk.write("n", b"1" * PAGE)
+    disk.write("n", b"2" * PAGE, 4 * PAGE)
+    disk.fdatasync("n")
+
+
+def high_then_low(disk: RealDisk) -> None:
+    """The kernel writes back by offset."""
+    disk.create("n")
+    disk.fsync("n")
+    disk.write("n", b"1" * PAGE, 4 * PAGE)
+    disk.write("n", b"2" * PAGE)
+    disk.fdatasync("n")
+
+
+def record_and_header_under_one_sync(disk: RealDisk) -> None:
+    """btrfs: the header may be new and the record missing."""
+    disk.write("b", b"r" * 50, 4 * PAGE)
+    disk.write("b", b"h" * PAGE)
+    disk.fdatasync("b")
+
+
+def append_page_by_page(disk: RealDisk) -> None:
+    """btrfs: a commit stores the size, though the second page is not on disk."""
+    disk.create("n")
+    disk.fsync("n")
+    disk.write("n", b"1" * PAGE)
+    disk.write("n", b"2" * PAGE, PAGE)
+    disk.fdatasync("n")
+
+
+def append_in_two_writes(disk: RealDisk) -> None:
+    disk.create("n")
+    disk.write("n", b"1" * 3000)
+    disk.write("n", b"2" * 3000, 3000)
+    disk.fsync("n")
+
+
+def durable_appends(disk: RealDisk) -> None:
+    disk.create("n")
+    disk.fsync("n")
+    for count in range(2):
+        disk.write("n", b"%d" % count * PAGE, count * PAGE, durable=True)
+
+
+def rename_and_sync_the_data(disk: RealDisk) -> None:
+    """xfs: the name is durable, ext4: it is not."""
+    disk.create("temp")
+    disk.write("temp", b"n" * 5000)
+    disk.fdatasync("temp")
+    disk.rename("temp", "a")
+    disk.fdatasync("a")
+
+
+def link_and_sync_the_data(disk: RealDisk) -> None:
+    disk.link("a", "c")
+    disk.fdatasync("a")
+
+
+def queue(disk: RealDisk) -> None:
+    """btrfs: both names may be there, for a new file, too."""
+    disk.mkdir("d")
+    disk.mkdir("e")
+    disk.sync()
+    disk.create("d/n")
+    disk.write("d/n", b"n" * 50)
+    disk.fsync("d/n")
+    disk.fsync("d")
+    disk.rename("d/n", "e/n")
+    disk.fsync("e")
+
+
 SEQUENCES = {
     each.__name__: each for each in tuple(globals().values()) if getattr(each, "__module__", "") == __name__
 }

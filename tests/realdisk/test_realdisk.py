@@ -9,11 +9,14 @@ import random
 
 import pytest
 
+from chaoskit.disk.power import model_at
 from tests.disk.programs import INITIAL as FILES
+from tests.disk.traces import Disk
 from tests.realdisk.__main__ import generated_programs, program_of
 from tests.realdisk.compare import compare, perform, random_plan, telling_plans, words
 from tests.realdisk.crashes import Cache, crashes
 from tests.realdisk.device import BLOCK, FILE_SYSTEMS, Workshop, missing
+from tests.realdisk.independent import explains
 from tests.realdisk.sequences import INITIAL, PAGE, SEQUENCES
 from tests.realdisk.whole_stores import STORES, on_a_real_disk
 
@@ -82,6 +85,33 @@ def test_a_real_ext4_leaves_zeros_and_the_model_of_xfs_does_not_explain_them(sho
     append, plan = SEQUENCES["append_within_block"], {1: ["commit"]}
     found = compare(shops("ext4", INITIAL), "xfs", append, INITIAL, [plan])
     assert INITIAL["a"] + bytes(100) in {dict(state)["a"] for _, state, _ in found.unexplained()}
+
+
+LOW, HIGH, PAGES = b"1" * PAGE, b"2" * PAGE, bytes(3 * PAGE)
+
+
+@pytest.mark.parametrize(
+    ("profile", "content", "explained"),
+    [
+        ("ext4", LOW + PAGES + bytes(PAGE), True),
+        ("xfs", LOW + PAGES + bytes(PAGE), False),  # X2
+        ("btrfs", LOW + PAGES + bytes(PAGE), True),
+        ("btrfs", bytes(PAGE) + PAGES + bytes(PAGE), False),  # B2: no writeback, no size
+        ("btrfs", bytes(PAGE), False),
+        ("xfs", LOW, True),
+        ("xfs", bytes(PAGE) + PAGES + HIGH, True),
+        ("ext4", bytes(PAGE) + PAGES + HIGH, True),
+        ("ext4", LOW + PAGES, False),  # the size of nothing
+        ("ext4", LOW + HIGH + PAGES, False),
+    ],
+)
+def test_pages_are_explained_one_by_one_but_not_everything_is(profile, content, explained):
+    disk = Disk(a=b"")
+    disk.write("a", HIGH, 4 * PAGE)
+    disk.write("a", LOW)
+    model = model_at(disk.trace(), disk.at, profile)
+    assert explains(model, {"a": content}) == explained
+    assert not explains(model, {"b": content})
 
 
 def log(*records):

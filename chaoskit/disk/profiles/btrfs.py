@@ -10,6 +10,7 @@ from chaoskit.disk.image import DirNode, FileNode, Image
 from chaoskit.disk.ops import SYNC_KINDS, Op, Trace
 from chaoskit.disk.profiles.inplace import BTRFS
 from chaoskit.disk.profiles.journaled import JournaledModel
+from chaoskit.disk.recipe import Recipe
 
 NOBODY = -2  # no object has this number
 
@@ -20,6 +21,7 @@ class BtrfsModel(JournaledModel):
         self._logged: list[tuple[int, int]] = []  # (position after the sync, object)
         self._moves: list[tuple[int, int, int]] = []  # renames and links: position, object, old directory
         self._unnamed: list[tuple[int, int]] = []  # renames and removals: position, object that lost a name
+        self._arrivals: dict[int, int] = {}  # renames to another directory: position -> that directory
         self._born: dict[int, int] = {}  # directory -> position
         self._concerns: dict[int, set[int]] = {}  # position -> objects that it changes
         self._changes: dict[int, list[int]] = {}  # the same by object, without syncs
@@ -35,6 +37,8 @@ class BtrfsModel(JournaledModel):
         super()._name(position, op)
         if op.kind in ("rename", "link"):
             self._moves.append((position, op.file, op.parent if op.kind == "rename" else NOBODY))
+        if op.kind == "rename" and op.parent != op.parent2:
+            self._arrivals[position] = op.parent2
         if op.kind in ("rename", "unlink"):
             self._unnamed += [(position, op.file), (position, op.replaced)]
         if op.kind == "mkdir":
@@ -52,7 +56,16 @@ class BtrfsModel(JournaledModel):
             self.bares = [self._with_data(image, op.file, file.current) for image in self.bares]
             self._index_files()
         self._logged.append((self.at, op.file))
-        self._metadata = {at: None for at in self._metadata if op.file not in self._concerns[at]}
+        self._metadata = {at: None for at in self._metadata if not self._is_in_log(at, op.file)}
+
+    def _is_in_log(self, position: int, synced: int) -> bool:
+        """The directory that a file was moved to has its new name only; the old one is still there (B3)."""
+        return synced in self._concerns[position] and self._arrivals.get(position) != synced
+
+    def reordered(self, count: int) -> list[Recipe]:
+        """B3: a file that was committed under its old name, and logged under its new one."""
+        moved = [at for at in self.latest(count) if at in self._arrivals and at in self._metadata]
+        return [*super().reordered(count), *(Recipe("without", (at,)) for at in moved)]
 
     def recovered(self, image: Image, cut: int) -> Image:
         synced = self._synced(cut)

@@ -29,6 +29,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     block_by_block: bool  # the size on disk first grows over the block that the file already has (X4)
     writes_back_first: bool  # a truncation or allocation writes back what lies beyond the size on disk (X5)
     sync_flushes: bool  # sync flushes the disk's cache even if there is no metadata to write (X6)
+    logs_inodes: bool  # a rename or link is one that fdatasync of the file waits for (X1)
     in_place: bool  # pages that have a block are overwritten (E4), not written elsewhere (B2)
 
 
@@ -39,6 +40,7 @@ EXT4 = Rules(
     block_by_block=False,
     writes_back_first=False,
     sync_flushes=True,
+    logs_inodes=False,
     in_place=True,
 )
 XFS = Rules(
@@ -48,6 +50,7 @@ XFS = Rules(
     block_by_block=True,
     writes_back_first=True,
     sync_flushes=False,
+    logs_inodes=True,
     in_place=True,
 )
 BTRFS = Rules(
@@ -57,6 +60,7 @@ BTRFS = Rules(
     block_by_block=False,
     writes_back_first=False,
     sync_flushes=True,
+    logs_inodes=False,
     in_place=False,
 )
 
@@ -66,10 +70,10 @@ class DataChoice:
 
     Pages that were written by `allocated` and not by `until` have blocks without data: they read as zeros.
     The block in which the file ended at `until`, or all until page `edge`, is filled with what was written by
-    `filled` (X4, X5).
+    `filled` (X4, X5). `pages` may name new pages, too (E3): then `size` may be smaller than at `until`.
     """
 
-    __slots__ = ("allocated", "edge", "filled", "others", "pages", "until")
+    __slots__ = ("allocated", "edge", "filled", "others", "pages", "size", "until")
 
     def __init__(
         self,
@@ -79,6 +83,7 @@ class DataChoice:
         allocated: int = NOTHING,
         filled: int = NOTHING,
         edge: int = 0,
+        size: int | None = None,
     ) -> None:
         self.until = until
         self.pages = pages
@@ -86,6 +91,7 @@ class DataChoice:
         self.allocated = allocated
         self.filled = filled
         self.edge = edge
+        self.size = size
 
     def time_of(self, page: int, file: OrderedFile) -> int:
         return self.pages.get(page, self.others if file.settled(page) else self.until)
@@ -191,10 +197,13 @@ class OrderedFile(FilePending):
         grows = op.offset + len(op.data) > self.version_before(position).size
         return not self.in_place(op) or (grows and not self.rules.sizes_first)
 
-    def first_edge(self, op: Op) -> list[int]:
-        """How many bytes of an append go to a block that the file already has, if it needs others too."""
+    def first_edge(self, position: int, op: Op) -> list[int]:
+        """How many bytes of an append go to a block that the file may have, if it needs others too."""
         pages = written(op)
-        return [pages[1] * PAGE - op.offset] if len(pages) > 1 and self.settled(pages[0]) else []
+        if len(pages) < 2 or not self.rules.in_place:
+            return []
+        has_block = self.settled(pages[0]) or self.page_history[pages[0]][0][0] < position
+        return [pages[1] * PAGE - op.offset] if has_block else []
 
     def size_at(self, choice: DataChoice, cut: int) -> FileData:
         """The new pages of this choice, and the committed size if metadata is kept up to `cut`."""
@@ -255,6 +264,39 @@ class OrderedFile(FilePending):
         end = self.positions[-1] + 1
         return DataChoice(position, {}, others=end, allocated=end if self.rules.sizes_first else NOTHING)
 
+    def untouched_since(self, position: int, pages: Collection[int]) -> bool:
+        return all(self.page_history[page][-1][0] == position for page in pages)
+
+    def has_new_pages(self) -> bool:
+        return self.only_writes and not all(self.settled(page) for page in self.page_history)
+
+    def has_other_new_pages(self, position: int) -> bool:
+        """Whether the write needs blocks, and other pages are pending, too; without a reshape."""
+        op = self.operation(position)
+        if not self.only_writes or self.in_place(op):
+            return False
+        return len(self.page_history) > len(written(op))
+
+    def missing_pages(self, position: int) -> DataChoice:
+        """E3, X2, B2: this write was not written back, all else was."""
+        op, end = self.operation(position), self.positions[-1] + 1
+        mine = {page: position for page in written(op) if not self.settled(page)}
+        size = None if self.rules.sizes_first or not self.rules.in_place else self._size_beside(mine)
+        return DataChoice(end, mine, others=end, size=size)
+
+    def only_below(self, position: int) -> DataChoice:
+        """E3, X2, B2: the file was written back by offset, up to this write."""
+        op, end = self.operation(position), self.positions[-1] + 1
+        first = op.offset // PAGE
+        above = {page: NOTHING for page in self.page_history if page >= first and not self.settled(page)}
+        return DataChoice(
+            end, above, others=end, size=self._size_beside(above) if self.rules.in_place else None
+        )
+
+    def _size_beside(self, pages: Collection[int]) -> int:
+        last = max((page for page in self.page_history if page not in pages), default=NOTHING)
+        return min((last + 1) * PAGE, self.current.size)
+
     def _mine(self, positions: Collection[int]) -> Iterator[tuple[int, Op]]:
         for position in positions:
             index = bisect_left(self.positions, position)
@@ -274,6 +316,8 @@ class OrderedFile(FilePending):
 
     def content(self, choice: DataChoice, cut: int) -> FileData:
         new = self.size_at(choice, cut)
+        if choice.size is not None:
+            new = self.size_at(self.default(full=False, cut=cut), cut).at_least(choice.size)
         data, pages = self._start(choice) if self.only_writes else (new, self._settled_pages(choice))
         first = self.base.size // PAGE if self.rules.writes_back_first else 1 << 62
         for page in pages:

@@ -3,7 +3,8 @@ ones (`tests/realdisk`).
 
 `power` has the rules E1 to E10 and X1 to X6. A state is a choice of a cut `m` in the sequence of metadata
 operations (E1), for each file with pending data two times, up to which its new pages have blocks and up to
-which these have data (E3), and a time for each page that is overwritten in place (E4). Every choice
+which these have data (E3), and a time for each page that is overwritten in place (E4) or was written back in
+another order than the rest. Every choice
 corresponds to one execution of the real file system.
 
 The model keeps two images per position since the last commit: everything (`kills`), and all metadata
@@ -67,8 +68,8 @@ class JournaledModel:
             if op.file in self.files:
                 self.files[op.file].punched_until.add(pages_of(op.offset, op.length).stop)
             op = _as_write(op, self.kill.data(op.file).size)
-        elif op.kind == "allocate" and op.offset + op.length <= self.kill.data(op.file).size:
-            op = msgspec.structs.replace(op, keep_size=True)  # the size on disk may still be smaller
+        elif op.kind == "allocate" and not self.rules.sizes_first and self._is_inside(op):
+            op = msgspec.structs.replace(op, keep_size=True)  # X2; on ext4 the size on disk grows to its end
         self.kills.append(apply(self.kill, op))
         self.bares.append(self.bares[-1])
         self._close(position)
@@ -79,6 +80,9 @@ class JournaledModel:
             self._write(position, op)
         elif op.kind in ("truncate", "allocate", "punch"):
             self._reshape(position, op)
+
+    def _is_inside(self, op: Op) -> bool:
+        return op.offset + op.length <= self.kill.data(op.file).size
 
     def finish(self, op: Op) -> None:
         if op.kind in SYNC_KINDS or op.durable:
@@ -92,7 +96,8 @@ class JournaledModel:
         self._note_metadata(position)
         self._changed |= dict.fromkeys((op.file, op.parent, op.parent2, op.replaced), position)
         born = (op.file,) if op.kind in BIRTHS else ()
-        self._reshaped |= dict.fromkeys((op.parent, op.parent2, *born), position)
+        logged = (op.file, op.replaced) if self.rules.logs_inodes else born  # X1
+        self._reshaped |= dict.fromkeys((op.parent, op.parent2, *logged), position)
 
     def _reshape(self, position: int, op: Op) -> None:
         """Truncate, allocate, punch: metadata, without the data of earlier writes (E5), or with it (X5)."""
@@ -101,7 +106,7 @@ class JournaledModel:
         if self.rules.writes_back_first and beyond and op.file in self.files:
             self._flush(op.file, position, position)
         same_size = op.kind == "truncate" and op.length == self.kills[-2].data(op.file).size
-        if not op.keep_size:  # else it changes nothing that can be read
+        if op.kind != "allocate" or not op.keep_size:  # else it changes nothing that can be read
             self._file(op.file).add(position, op, self.kill.data(op.file))
             self._file_of[position] = op.file
         self.bares[-1] = apply(self.bares[-1], op)
@@ -252,18 +257,43 @@ class JournaledModel:
         file = self.files.get(self._file_of.get(self._last, -1))
         return self._last if file and file.positions[-1] == self._last else None
 
+    def overwritten(self, count: int) -> int | None:
+        """The latest write in place to a file that has grown since, if nothing has overwritten it again."""
+        for position in self.latest(count):
+            file = self.files.get(self._file_of.get(position, -1))
+            if file and file.only_writes and file.in_place(file.operation(position)):
+                pages = written(file.operation(position))
+                later = position != file.positions[-1]
+                return position if later and file.untouched_since(position, pages) else None
+        return None
+
     def unwritten(self, count: int) -> list[int]:
         """The latest writes whose blocks may be allocated without their data, one per file."""
         found = [at for at in self.latest(count) if at in self._file_of]
         newest = {self._file_of[at]: at for at in reversed(found) if self.rules.sizes_first}
         return [at for at in newest.values() if not self._is_in_place(at)]
 
+    def reordered(self, count: int) -> list[Recipe]:
+        """E3, X2, B2: a write without an earlier one, and what lies below a write without what lies above."""
+        found = list[Recipe]()
+        later = dict[int, int]()  # file -> the lowest offset of the later writes among these
+        for position in self.latest(count):
+            file = self.files.get(self._file_of.get(position, -1))
+            if not file or not file.has_other_new_pages(position):
+                continue
+            op = file.operation(position)
+            found.append(Recipe("missing", (position,)))
+            if later.get(op.file, op.offset) // PAGE < op.offset // PAGE:
+                found.append(Recipe("below", (position,)))
+            later[op.file] = min(later.get(op.file, op.offset), op.offset)
+        return found
+
     def _is_in_place(self, position: int) -> bool:
         file = self.files[self._file_of[position]]
         op = file.operation(position)
         return op.kind != "write" or file.in_place(op)
 
-    def tears(self, position: int) -> list[tuple[int, Tail]]:
+    def tears(self, position: int) -> list[Recipe]:
         """E8: between sectors of what is overwritten in place, or a later page without the first;
         E5, X4: before the first page that has no block."""
         file = self.files[self._file_of[position]]
@@ -271,13 +301,19 @@ class JournaledModel:
         end = op.offset + len(op.data)
         grows = end > file.version_before(position).size
         if not file.in_place(op) and (self.rules.block_by_block or not op.durable):
-            return [(cut, "absent") for cut in file.first_edge(op)]
+            return [Recipe("torn", (position,), cut, "absent") for cut in file.first_edge(position, op)]
         if (op.durable or not self.rules.sizes_first) and (grows or not file.in_place(op)):
             return []  # data comes before the size
-        return [
+        cuts: list[tuple[int, Tail]] = [
             *((cut, "old") for cut in boundaries(op.offset, end, SECTOR)),
             *((cut, "head") for cut in boundaries(op.offset, end, PAGE)),
         ]
+        found = [Recipe("torn", (position,), *cut) for cut in cuts]
+        if file.in_place(op) and file.has_new_pages():
+            found += [Recipe("torn", (position,), *cut, beside="nothing") for cut in cuts[:1]]
+            if self.rules.sizes_first:
+                found += [Recipe("torn", (position,), *cut, beside="zeros") for cut in cuts[:1]]
+        return found
 
     def build(self, recipe: Recipe) -> Image:
         if recipe.way == "torn":
@@ -303,6 +339,12 @@ class JournaledModel:
             (position,) = recipe.positions
             number = self._file_of[position]
             return Choice(self.at, {number: self.files[number].without_data(position)}, full=True)
+        if recipe.way in ("missing", "below"):
+            (position,) = recipe.positions
+            number = self._file_of[position]
+            file = self.files[number]
+            data = file.missing_pages(position) if recipe.way == "missing" else file.only_below(position)
+            return Choice(self.at, {number: data}, full=True)
         cut = self.commit if recipe.way in ("data", "nothing") else self.at
         return Choice(cut, self._files_for(recipe.way), full=recipe.way == "kill")
 
@@ -349,21 +391,31 @@ class JournaledModel:
         end = op.offset + recipe.cut
         if recipe.tail == "absent":
             filled = position + 1 if self.rules.block_by_block else NOTHING
-            choice = DataChoice(position, {}, others=position + 1, filled=filled)
+            first = {} if self.rules.block_by_block else {written(op)[0]: position + 1}
+            choice = DataChoice(position, first, others=position + 1, filled=filled)
             return self.kill.with_data(op.file, file.content(choice, self.at))
+        data = file.content(_beside(file, recipe), self.at) if recipe.beside != "data" else file.current
         if recipe.tail == "head":
-            return self.kill.with_data(op.file, _without_pages_before(file, position, op, end))
-        return self.kill.with_data(op.file, _overwritten_until(file, position, op, end))
+            return self.kill.with_data(op.file, _without_pages_before(data, file, position, op, end))
+        return self.kill.with_data(op.file, _overwritten_until(data, file, position, op, end))
 
     def lost(self, recipe: Recipe) -> list[int]:
         if recipe.way == "torn":
-            return list(recipe.positions)
+            return sorted({*recipe.positions, *self._lost_beside(recipe)})
         choice = self._choice(recipe)
         gone = {position for position in self._metadata if position >= choice.cut}
         for number, file in self.files.items():
             data = choice.files.get(number) or file.default(choice.full, choice.cut)
             gone |= set(file.missing(data, choice.cut))
         return sorted(gone)
+
+    def _lost_beside(self, torn: Recipe) -> list[int]:
+        file = self.files[self._file_of[torn.positions[0]]]
+        return file.missing(_beside(file, torn), self.at) if torn.beside != "data" else []
+
+
+def _beside(file: OrderedFile, torn: Recipe) -> DataChoice:
+    return file.overwrites_only() if torn.beside == "nothing" else file.without_data(NOTHING)
 
 
 def _as_write(punch: Op, size: int) -> Op:
@@ -383,18 +435,16 @@ def boundaries(start: int, end: int, unit: int) -> list[int]:
     return sorted(set(found))
 
 
-def _without_pages_before(file: OrderedFile, position: int, op: Op, end: int) -> FileData:
+def _without_pages_before(data: FileData, file: OrderedFile, position: int, op: Op, end: int) -> FileData:
     """The write's pages before `end` are old, the others new."""
-    data = file.current
     for page in pages_of(op.offset, len(op.data)):
         if (page + 1) * PAGE <= end:
             data = data.put_leaf(page, file.page_before(page, position))
     return data
 
 
-def _overwritten_until(file: OrderedFile, position: int, op: Op, end: int) -> FileData:
+def _overwritten_until(data: FileData, file: OrderedFile, position: int, op: Op, end: int) -> FileData:
     """The write's sectors before `end` are new, the others old; the size is that of the whole write."""
-    data = file.current
     for page in pages_of(op.offset, len(op.data)):
         if (page + 1) * PAGE > end:
             old = file.page_before(page, position)

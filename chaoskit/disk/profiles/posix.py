@@ -98,19 +98,26 @@ class PosixModel:
         file = self.files.get(self._file_of.get(self._last, -1))
         return self._last if file and file.positions[-1] == self._last else None
 
+    def overwritten(self, count: int) -> int | None:
+        del count
+        return None  # R9: only the last write is torn
+
     def unwritten(self, count: int) -> list[int]:
         del count
         return []  # R7: `sizes`
 
-    def tears(self, position: int) -> list[tuple[int, Tail]]:
+    def reordered(self, count: int) -> list[Recipe]:
+        del count
+        return []  # R3: `singles`
+
+    def tears(self, position: int) -> list[Recipe]:
         """R9: at a byte, a sector, a page, and just before the end."""
         file = self.files[self._file_of[position]]
         op, before = file.operation(position), file.version_before(position).size
         length = len(op.data)
         cuts = [cut for cut in dict.fromkeys((1, 512, 4096, length - 1)) if 0 < cut < length]
-        if op.offset + length <= before:
-            return [(cut, "old") for cut in cuts]
-        return [(cut, tail) for cut in cuts for tail in ("absent", "zeros")]
+        tails: tuple[Tail, ...] = ("old",) if op.offset + length <= before else ("absent", "zeros")
+        return [Recipe("torn", (position,), cut, tail) for cut in cuts for tail in tails]
 
     def build(self, recipe: Recipe) -> Image:
         if recipe.way == "without":
