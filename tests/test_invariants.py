@@ -262,6 +262,10 @@ RESTARTED = run_event("interrupted", reason="process_restart")
 LATE = run_event("interrupted", reason="wait_timeout")
 
 
+WHOLE = Probe(0, 0, "given", {"sessions": ["s"], "words": {"s": []}})
+UNDECIDED = [Effect(0, 0, "mail", "act", {"session": "s", "n": "n"}, "k", applied=True)]
+
+
 def responded(answer=None, state="running"):
     return Ack(0, 0, "told", {"request": "r", "state": state, "answer": answer})
 
@@ -355,6 +359,7 @@ GOOD += [
     ("tree", [Ack(0, 0, "stopped", {"agent": "a"}), found_tree(a=agent("STOPPED"))], ()),
     ("delivery", [sent(), found_tree("recovered", {"m": OPEN}, b=agent())], ()),
     ("daemon-model", DAEMON, ()),  # more in test_daemon_model
+    ("specification", [WHOLE], ()),  # more in test_specification
     ("delivery", [sent(), found_tree(messages={"m": GIVEN}, b=B_READ_M)], ()),
     ("delivery", [sent(), found_tree(messages={"m": ASIDE}, b=agent("STOPPED"))], ()),
     ("delivery", [sent(poison=True), found_tree(messages={"m": ASIDE}, b=agent())], ()),
@@ -383,6 +388,7 @@ BAD += [
     ("tree/revived", [Ack(0, 0, "stopped", {"agent": "a"}), found_tree(a=agent())], ()),
     ("delivery/lost", [sent(), found_tree("recovered", b=agent())], ()),
     ("daemon-model/broken", [*DAEMON, Fail(0, 0, 1, "IntegrityError")], ()),
+    ("specification/once: undecided", [WHOLE, *UNDECIDED], ()),
     ("delivery/lost", [sent(), found_tree("recovered", {"m": GIVEN}, b=agent())], ()),
     ("delivery/stuck", [sent(), found_tree(messages={"m": OPEN}, b=agent())], ()),
     ("delivery/given up", [sent(), found_tree(messages={"m": ASIDE}, b=agent())], ()),
@@ -399,6 +405,7 @@ VACUOUS += [
     ("tree", [CRASH, spawned("a")], ()),
     ("delivery", [CRASH, sent()], ()),
     ("daemon-model", [CRASH, sent()], ()),
+    ("specification", [CRASH, sent()], ()),
     ("delivery", [found_tree()], ()),
     ("no-active", [CRASH, found_tree("recovered")], ()),
 ]

@@ -192,7 +192,8 @@ class Model:
                     yield Violation("accepted", f"{what} was done, although {expected.why}")
                 yield from getattr(self, f"_done_{invoke.name}")(asked, found)
             case "refused":
-                is_due = expected.done and found["kind"] != "NotAnswered"
+                # With a failing disk a message may be accepted and a mailbox stay full: nothing is delivered.
+                is_due = expected.done and found["kind"] != "NotAnswered" and not is_struck
                 if is_due or not self._may_refuse(invoke.name, asked, found["kind"]):
                     yield Violation("refused", f"{what} was refused without a reason: {found['why']}")
             case "error":

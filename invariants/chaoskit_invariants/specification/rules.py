@@ -1,0 +1,29 @@
+"""The rules of the specification, each a pure function of the facts of one session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from chaoskit.model import Violation
+from chaoskit_invariants.specification import agreement, conversation, effects, refusals, requests
+from chaoskit_invariants.specification.facts import Facts
+
+Rule = Callable[[Facts], Iterator[Violation]]
+RULES: dict[str, Rule] = {
+    "answers": requests.answers,
+    "justified": requests.justified,
+    "cancelled": requests.cancelled,
+    "ends": requests.ends,
+    "refusals": refusals.refusals,
+    "once": effects.once,
+    "agrees": effects.agrees,
+    "valid": conversation.valid,
+    "closed": conversation.closed,
+    "stands": conversation.stands,
+    "complete": conversation.complete,
+    "retries": agreement.retries,
+    "budget": agreement.budget,
+    "tokens": agreement.tokens,
+    "events": agreement.events,
+    "one story": agreement.one_story,
+}
