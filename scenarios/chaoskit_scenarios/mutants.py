@@ -147,6 +147,34 @@ SESSION_MUTANTS = (
 )
 
 
+def _whole_mutant(name: str, summary: str, *stores: str) -> Mutant:
+    patch = f"chaoskit_scenarios.whole.mutations:{name.replace('-', '_')}"
+    return Mutant(name=name, summary=summary, breaks="specification", patch=patch, stores=stores)
+
+
+# Bugs that the generated workloads found in the agent.
+WHOLE_MUTANTS = (
+    _whole_mutant("forgets-failed", "never takes up a request again that has failed once"),
+    _whole_mutant("reuses-turns", "gives the turns of a request that was rolled back to the next one"),
+    _whole_mutant("stays-interrupted", "shows a run as interrupted although the store has its answer"),
+    _whole_mutant("confirms-unsynced", "confirms a note that was written but not synced (fault power)"),
+    _whole_mutant("forgets-equal-calls", "runs a call although an equal one was interrupted"),
+    _whole_mutant("forgets-refusals", "does not record that a call was not run"),
+    _whole_mutant("repeats-cancelled-writes", "repeats a write that was cancelled after it had happened"),
+    _whole_mutant("stores-anything", "stores whatever a tool returns"),
+    _whole_mutant("leaves-calls-open", "gives up a request and leaves its calls without results"),
+    _whole_mutant("believes-cancellations", "stops when a tool raises CancelledError"),
+    _whole_mutant("lets-providers-crash", "lets any error of a provider out"),
+    _whole_mutant("migrates-twice", "reads the schema version before it has the lock", "sqlite"),
+    _whole_mutant("keeps-sessions-open", "never closes a session"),
+    _whole_mutant("resumes-the-next-wait", "lets a used token resume the next wait"),
+    _whole_mutant("parks-after-cancel", "waits although it was cancelled, if a parallel call was running"),
+    _whole_mutant("takes-over-turns", "continues a request among the messages of another one"),
+    _whole_mutant("asks-for-cancelled", "tries again to get an answer for a request that was cancelled"),
+    _whole_mutant("fulfils-twice", "tries a request again at once after it has failed"),
+)
+
+
 def _tree_mutant(name: str, breaks: str, summary: str, *stores: str) -> Mutant:
     patch = f"chaoskit_scenarios.tree.mutations:{name.replace('-', '_')}"
     return Mutant(name=name, summary=summary, breaks=breaks, patch=patch, stores=stores)

@@ -3,12 +3,14 @@
 import pytest
 
 from chaoskit import registry
+from tests.stress import test_whole
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.requirement("C1", "C2")]
 CASES = [
     (name, store)
     for name, scenario in registry.scenarios().items()
     if not name.startswith("store-")
+    if not scenario.generated  # test_whole
     for store in scenario.stores
 ]
 
@@ -34,3 +36,9 @@ def test_every_error_of_the_disk(chaos, shard):
     outcome = chaos.run("payments", faults=("disk",), shard=(shard, 6), seed=1)
     outcome.assert_holds()
     assert outcome.result.found.missed == 0
+
+
+@pytest.mark.parametrize(("mutant", "faults"), test_whole.RARE.items())
+def test_a_bug_of_the_agent_that_is_rare_is_found_again(chaos, mutant, faults):
+    outcome = test_whole.fuzz(chaos, mutant=mutant, faults=faults, seconds=900.0, until_violation=True)
+    outcome.assert_violates("specification")

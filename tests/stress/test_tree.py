@@ -102,5 +102,9 @@ def test_each_mutant_is_caught_by_the_invariant_meant_for_it(chaos, name, store)
     if "fault disk" in MUTANTS[name].summary:
         fuzz |= {"faults": ("disk",), "agents": 4, "seed": 11}
     caught = chaos.run("tree", mutant=name, store=store, **fuzz)
+    if MUTANTS[name].breaks not in caught.findings:  # another invariant was faster
+        caught = chaos.run(
+            "tree", mutant=name, store=store, **{**fuzz, "until_violation": False, "runs": 150}
+        )
     caught.assert_violates(MUTANTS[name].breaks)
     assert_met_again(caught.result.witnesses[0], times=5)

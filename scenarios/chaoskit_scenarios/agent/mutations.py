@@ -312,8 +312,8 @@ def ignores_cadence() -> None:
 
 
 def early_checkpoint() -> None:
-    async def take_turn(self: Agent, turn: int, watch: Any) -> None:
-        decision = await self._decide(turn, watch)
+    async def take_turn(self: Agent, turn: int, request: Any, watch: Any) -> None:
+        decision = await self._decide(turn, request, watch)
         await self._add(decision, turn)
         await self._complete_turn(turn, final=not decision.calls)
         await self._carry_out(decision, turn)

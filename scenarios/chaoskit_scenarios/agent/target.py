@@ -269,18 +269,21 @@ def toolbox(life: Life, *more: Tool) -> Toolbox:
     )
 
 
-def put_old_database(path: Path, messages: list[list[Any]]) -> None:
+def put_old_database(
+    path: Path, messages: list[list[Any]], session: str = SESSION, turns: Sequence[int] | None = None
+) -> None:
     """A database as an older release left it: no checkpoints, no attempts."""
     db = sqlite3.connect(":memory:")
     db.executescript(schema.V1)
-    db.execute("INSERT INTO sessions VALUES (?, 'agent', 'old-model', 'old-provider', 1)", (SESSION,))
-    for turn, (role, content, calls) in enumerate(messages):
+    db.execute("INSERT INTO sessions VALUES (?, 'agent', 'old-model', 'old-provider', 1)", (session,))
+    for number, (role, content, calls) in enumerate(messages):
+        turn = turns[number] if turns else number // 2
         db.execute(
             "INSERT INTO messages (session_id, agent_id, turn, role, content, tool_args, created_at)"
             " VALUES (?, 'agent', ?, ?, ?, ?, 1)",
-            (SESSION, turn // 2, role, content, calls),
+            (session, turn, role, content, calls),
         )
-    db.execute("INSERT INTO errors VALUES (NULL, ?, 'agent', 0, 'llm_stream', 'old', 1)", (SESSION,))
+    db.execute("INSERT INTO errors VALUES (NULL, ?, 'agent', 0, 'llm_stream', 'old', 1)", (session,))
     db.execute("PRAGMA user_version = 1")
     db.commit()
     put_file(path, db.serialize())

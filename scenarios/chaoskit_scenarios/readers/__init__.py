@@ -32,9 +32,9 @@ READERS = Registry(
 class Reader(msgspec.Struct, frozen=True, kw_only=True):
     """`store` is as the user gave it, a name or a URL; `lines` are those of the session's log."""
 
-    # (directory, store, lines) -> messages, answers, checkpoint, versions, usage, errors; and, for a closer
-    # look, checkpoints (all versions), beyond (messages after the checkpoint), calls (id -> status)
-    session: Callable[[Path, str, Sequence[str]], dict[str, Any]]
+    # (directory, store, session, lines) -> messages, answers, checkpoint, versions, usage, errors; and, for a
+    # closer look, checkpoints (all versions), beyond (messages after the checkpoint), calls (id -> status)
+    session: Callable[[Path, str, str, Sequence[str]], dict[str, Any]]
     # The same -> plan and spent tokens of the last checkpoint
     checkpoint: Callable[[Path, str, Sequence[str]], dict[str, Any]]
     # (directory, store) -> agents (state and blob), parents, messages (with outcomes), log
@@ -57,7 +57,7 @@ def modules() -> tuple[str, ...]:
 
 def read_session(directory: Path, store: str, session: str) -> dict[str, Any]:
     lines = _log(directory, session)
-    return {**_reader(store).session(directory, store, lines), "log": lines}
+    return {**_reader(store).session(directory, store, session, lines), "log": lines}
 
 
 def read_checkpoint(directory: Path, store: str, session: str) -> dict[str, Any]:

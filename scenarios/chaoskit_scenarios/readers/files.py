@@ -10,7 +10,7 @@ from typing import Any
 from chaoskit_scenarios.readers import Reader
 
 
-def read_session(_directory: Path, _store: str, lines: Sequence[str]) -> dict[str, Any]:
+def read_session(_directory: Path, _store: str, _session: str, lines: Sequence[str]) -> dict[str, Any]:
     events = [event for line in lines if (event := whole(line))]
     of: dict[str, list[Any]] = {}
     messages: list[tuple[int, list[Any]]] = []

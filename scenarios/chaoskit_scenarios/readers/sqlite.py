@@ -20,9 +20,9 @@ SELECT message_id, sender, receiver, NULL, number FROM messages ORDER BY number
 def reader_of(sessions: str, daemon: str) -> Reader:
     """For a store that has its tables in these two files of the state directory."""
 
-    def read_session(directory: Path, _store: str, _lines: Sequence[str]) -> dict[str, Any]:
+    def read_session(directory: Path, _store: str, session: str, _lines: Sequence[str]) -> dict[str, Any]:
         with _opened(directory / sessions) as db:
-            return _session(db)
+            return _session(db, session)
 
     def read_checkpoint(directory: Path, _store: str, _lines: Sequence[str]) -> dict[str, Any]:
         with _opened(directory / sessions) as db:
@@ -48,16 +48,19 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
         db.close()
 
 
-def _session(db: sqlite3.Connection) -> dict[str, Any]:
-    query = "SELECT role, content, tool_args FROM messages ORDER BY id"
-    messages = db.execute(query).fetchall()
-    answers = db.execute("SELECT request_id, answer FROM requests ORDER BY rowid").fetchall()
-    found = db.execute("SELECT MAX(last_msg_id), MAX(version), COUNT(*) FROM checkpoints").fetchone()
-    usage = db.execute("SELECT turn, input_tokens + output_tokens FROM token_usage").fetchall()
-    errors = db.execute("SELECT turn, attempt FROM errors ORDER BY id").fetchall()
-    versions = db.execute("SELECT version FROM checkpoints ORDER BY id").fetchall()
-    (beyond,) = db.execute("SELECT COUNT(*) FROM messages WHERE id > ?", (found[0] or 0,)).fetchone()
-    calls = db.execute("SELECT call_id, status FROM tool_calls").fetchall()
+def _session(db: sqlite3.Connection, session: str) -> dict[str, Any]:
+    def rows(columns: str, table: str, order: str = "rowid", more: str = "", *args: Any) -> list[Any]:
+        query = f"SELECT {columns} FROM {table} WHERE session_id = ? {more} ORDER BY {order}"  # noqa: S608
+        return db.execute(query, (session, *args)).fetchall()
+
+    messages = rows("role, content, tool_args", "messages", "id")
+    answers = rows("request_id, answer", "requests")
+    (found,) = rows("MAX(last_msg_id), MAX(version), COUNT(*)", "checkpoints", "1")
+    usage = rows("turn, input_tokens + output_tokens", "token_usage")
+    errors = rows("turn, attempt", "errors", "id")
+    versions = rows("version", "checkpoints", "id")
+    ((beyond,),) = rows("COUNT(*)", "messages", "1", "AND id > ?", found[0] or 0)
+    calls = rows("call_id, status", "tool_calls")
     return {
         "messages": messages,
         "answers": dict(answers),

@@ -1,0 +1,1 @@
+"""The whole agent under generated workloads: what no hand-written scenario thinks of."""

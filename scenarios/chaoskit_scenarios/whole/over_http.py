@@ -1,0 +1,106 @@
+"""The same clients over HTTP: a real server and real connections on the loopback interface.
+
+Client and server are in one process, so that one kill ends both, and every response is reported the moment it
+arrives. What a client remembers is in the World.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+
+from chaoskit.inside import Life
+from chaoskit_scenarios.sessions.http_target import FOR_EVER, NO_TLS, serving
+from chaoskit_scenarios.whole.client import Refused
+from reference_agent.service.coordinator import Coordinator
+from reference_agent.service.http_api import application
+
+Json = dict[str, Any]
+
+
+class OverHttp:
+    def __init__(self, http: httpx2.AsyncClient) -> None:
+        self._http = http
+
+    async def create(self, session: str) -> Json:
+        return await self._call("POST", "/sessions", {"id": session, "title": session})
+
+    async def post(self, session: str, words: str, request: str) -> Json:
+        body = {"content": words, "request_id": request}
+        return await self._call("POST", f"/sessions/{session}/messages", body)
+
+    async def outcome(self, session: str, request: str) -> Json | None:
+        try:
+            return await self._call("GET", f"/sessions/{session}/requests/{request}")
+        except Refused as refusal:
+            if refusal.code == "unknown_request":
+                return None
+            raise
+
+    async def resume(self, session: str, token: str, request: str, result: str) -> Json:
+        body = {"token": token, "request_id": request, "result": result}
+        return await self._call("POST", f"/sessions/{session}/resume", body)
+
+    async def rotate(self, session: str) -> Json:
+        return await self._call("POST", f"/sessions/{session}/token")
+
+    async def go_on(self, session: str) -> Json:
+        return await self._call("POST", f"/sessions/{session}/continue")
+
+    async def cancel(self, session: str) -> Json:
+        return await self._call("POST", f"/sessions/{session}/cancel")
+
+    async def read(self, session: str) -> Json:
+        found = await self._call("GET", f"/sessions/{session}")
+        run = found.get("run") or {}
+        answered = {message.get("call_id") for message in found["messages"]}
+        calls = [call["id"] for message in found["messages"] for call in message.get("calls", ())]
+        open_calls = [call for call in calls if call not in answered]
+        return {"state": found["status"], "run": run.get("run_id"), "end": run.get("end"), "open": open_calls}
+
+    async def _call(self, method: str, path: str, body: Json | None = None) -> Json:
+        response = await self._http.request(method, path, json=body)
+        found: Json = response.json()
+        if response.status_code >= 400:
+            error = found["error"]
+            if error["code"] == "internal":
+                raise RuntimeError(f"{method} {path}: {error['message']}")
+            raise Refused(error["code"])
+        return found
+
+    async def events(self, life: Life, session: str, newest: int) -> None:
+        """Read the stream from the last event seen to its end, over two connections: it is cut in between."""
+        for most in (2, 10**6):
+            await self._read_events(life, session, newest, most)
+
+    async def _read_events(self, life: Life, session: str, newest: int, most: int) -> None:
+        kept = life.call("client", "recall", key=f"last-event/{session}")
+        last = kept["id"] if kept else 0
+        if last >= newest:
+            return
+        headers = {"Last-Event-ID": str(last)} if last else {}
+        async with self._http.stream("GET", f"/sessions/{session}/events", headers=headers) as response:
+            async for line in response.aiter_lines():
+                if line.startswith("id:"):
+                    last = int(line[3:])
+                elif line.startswith("data:"):  # after the id
+                    about = json.loads(line[5:])
+                    facts = {"kind": about["kind"], "status": about.get("status"), "run": about.get("run_id")}
+                    life.call("client", "remember", key=f"last-event/{session}", id=last, of=session, **facts)
+                    most -= 1
+                    if last >= newest or not most:
+                        return
+
+
+@asynccontextmanager
+async def over_http(coordinator: Coordinator, new_id: Callable[[str], str]) -> AsyncIterator[OverHttp]:
+    app = application(coordinator, new_id, provider="scripted", model="scripted-1")
+    async with (
+        serving(app) as address,
+        httpx2.AsyncClient(base_url=address, timeout=FOR_EVER, verify=NO_TLS) as http,
+    ):
+        yield OverHttp(http)
