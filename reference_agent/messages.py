@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
 from typing import Any, Literal
 
 import msgspec
 
+LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 Role = Literal["user", "assistant", "tool"]
 
 
@@ -74,6 +77,29 @@ def idempotency_key(session: str, tool: str, args: dict[str, Any]) -> str:
     """Equal for the same intent: session, tool and canonical arguments."""
     canonical = json.dumps([session, tool, args], sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
+
+
+def storable(value: Any) -> Any:
+    """The value as every store can hold it, and will return it.
+
+    Models and tools produce text with lone surrogates (an emoji cut in half), which is not valid Unicode, and
+    numbers that JSON has no words for. A text keeps everything else; such a number becomes None.
+    """
+    if isinstance(value, str):
+        return value if value.isascii() else LONE_SURROGATES.sub("\ufffd", value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {storable(str(key)): storable(each) for key, each in value.items()}
+    return [storable(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def storable_message(message: Message) -> Message:
+    calls = tuple(ToolCall(storable(c.id), storable(c.name), storable(c.args)) for c in message.calls)
+    reasoning = tuple(Reasoning(storable(r.text), storable(r.metadata)) for r in message.reasoning)
+    return msgspec.structs.replace(
+        message, content=storable(message.content), calls=calls, reasoning=reasoning
+    )
 
 
 def unanswered(conversation: list[Message]) -> list[ToolCall]:

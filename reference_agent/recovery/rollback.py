@@ -23,7 +23,8 @@ from reference_agent.store.event_log import EventLog
 from reference_agent.store.protocol import SessionStore
 from reference_agent.store.records import Run, RunStatus, StoredCheckpoint
 
-ENDS = ("run.completed", "run.failed", "run.cancelled", "run.interrupted")
+OWN_ENDS = ("run.completed", "run.failed", "run.cancelled")
+ENDS = (*OWN_ENDS, "run.interrupted")
 NO_RESULT = "error: no result was recorded"
 
 
@@ -47,7 +48,7 @@ class Recovery:
             await self._end(run, status)
         if checkpoint:
             await self._store.roll_back_to(checkpoint.last_msg_id)
-        elif last is None:
+        if not await self._store.unfinished_requests():  # nobody else will
             await self._answer_the_unanswered()
         return checkpoint
 
@@ -59,13 +60,14 @@ class Recovery:
 
     async def _end(self, run: Run, status: RunStatus) -> None:
         if status in ("completed", "failed"):
-            if not self._has_ended(run):
+            # Also if a sweep has recorded an interruption, which it inferred from the missing end.
+            if not self._has_ended(run, OWN_ENDS):
                 self._log.append(f"run.{status}", run_id=run.run_id)
         elif status == "running" and run.boot_id != self._boot:
             await self._interrupt(run)
 
     async def _interrupt(self, run: Run) -> None:
-        if not self._has_ended(run):
+        if not self._has_ended(run, ENDS):
             self._log.append("run.interrupted", run_id=run.run_id, reason="process_restart")
         await self._store.end_run(run, "interrupted", "process_restart")
 
@@ -75,8 +77,8 @@ class Recovery:
             result = Message("tool", NO_RESULT, call_id=call.id, tool=call.name, is_error=True)
             await self._store.add_message(result, stored[-1].turn)
 
-    def _has_ended(self, run: Run) -> bool:
-        return any(e["kind"] in ENDS and e.get("run_id") == run.run_id for e in self._log.events)
+    def _has_ended(self, run: Run, ends: tuple[str, ...]) -> bool:
+        return any(e["kind"] in ends and e.get("run_id") == run.run_id for e in self._log.events)
 
     def _log_once(self, kind: str, key: str, **fields: Any) -> None:
         """Append the event unless the log has one of that kind with the same `key`."""

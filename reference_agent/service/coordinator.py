@@ -24,8 +24,10 @@ Q4  A restart interrupts every run and revokes every token. Nothing resumes by i
 from __future__ import annotations
 
 import asyncio
+import itertools
+import resource
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +44,17 @@ from reference_agent.sessions.record import SessionRecord, session_ids
 from reference_agent.sessions.times import stamp
 from reference_agent.sessions.tokens import TokenService
 from reference_agent.store.backlog import FAILURES, NotDurable
-from reference_agent.store.records import OtherContent
-from reference_agent.turn.agent import Agent, Cancelled, GaveUp
+from reference_agent.store.records import OtherContent, Run
+from reference_agent.turn.agent import Agent
 from reference_agent.turn.calls import Waits
+from reference_agent.turn.ending import Cancelled, GaveUp
 from reference_agent.turn.runtime import Listener, Results, nobody
 
 log = get_logger(__name__)
 OpenAgent = Callable[[SessionRecord, Results, Listener], Awaitable[Agent]]
 OBSERVED = ("status.derived", "run.interrupted")  # the lines that a stream of events contains
+FEWEST_OPEN, MOST_OPEN = 4, 200  # sessions
+RESERVED, PER_SESSION = 48, 8  # descriptors
 WAIT = 3600.0  # lifetime of a token in seconds if the tool sets no deadline
 
 
@@ -75,6 +80,7 @@ class Coordinator:
         clock: Clock,
         token_service: Callable[[SessionRecord], TokenService] | None = None,
         tell: Listener = nobody,
+        most_open: int | None = None,
     ) -> None:
         self._directory = directory
         self._token_service = token_service or (lambda record: TokenService(record, clock))
@@ -83,6 +89,8 @@ class Coordinator:
         self._clock = clock
         self._tell = tell
         self._sessions: dict[str, Session] = {}
+        self._most_open = most_open or as_many_as_fit()
+        self._uses = itertools.count(1)
         self._opening = asyncio.Lock()
         self._stopping = False
 
@@ -103,11 +111,15 @@ class Coordinator:
     async def close(self) -> None:
         await self.stop()
         for session in self._sessions.values():
-            if session.agent:
-                # An aborted write may or may not have happened, so it must not be retried here.
-                await session.agent.close(catch_up=not session.torn)
-            session.record.close()
+            await self._close(session)
         self._sessions.clear()
+
+    async def _close(self, session: Session) -> None:
+        agent, session.agent = session.agent, None
+        if agent:
+            # An aborted write may or may not have happened, so it must not be retried here.
+            await agent.close(catch_up=not session.torn)
+        session.record.close()
 
     # --- sessions
 
@@ -115,25 +127,60 @@ class Coordinator:
         self, name: str, *, title: str, provider: str, model: str, working_dir: str = "."
     ) -> View:
         """Create a session, or return the existing one."""
-        session = await self.session(
-            name,
-            {"title": title or name, "working_dir": working_dir, "provider_type": provider, "model": model},
-        )
-        return self.look(session)
+        facts = {
+            "title": title or name,
+            "working_dir": working_dir,
+            "provider_type": provider,
+            "model": model,
+        }
+        async with self._using(name, facts) as session:
+            return self.look(session)
 
     def names(self) -> list[str]:
         return session_ids(self._directory)
 
     async def session(self, name: str, create: dict[str, str] | None = None) -> Session:
+        """For a look at it. What takes time is done within `_using`, which keeps it open."""
+        async with self._using(name, create) as session:
+            return session
+
+    @asynccontextmanager
+    async def _using(self, name: str, create: dict[str, str] | None = None) -> AsyncIterator[Session]:
         async with self._opening:
-            if name not in self._sessions:
-                self._sessions[name] = self._open(name, create)
-        return self._sessions[name]
+            session = self._awake(name, create)
+            session.users += 1
+            session.last_used = next(self._uses)
+            await self._make_room()
+        try:
+            yield session
+        finally:
+            session.users -= 1
+
+    def _awake(self, name: str, create: dict[str, str] | None) -> Session:
+        session = self._sessions.get(name)
+        if session is None:
+            session = self._sessions[name] = self._open(name, create)
+        elif session.dormant:
+            fresh = self._open(name, create)
+            session.wakes_up(fresh.record, fresh.tokens)
+        return session
+
+    async def _make_room(self) -> None:
+        """An open session holds files. Those that were not used for the longest time are closed; they are
+        opened again when somebody needs them."""
+        awake = [session for session in self._sessions.values() if not session.dormant]
+        for session in sorted(awake, key=lambda session: session.last_used):
+            if len(awake) <= self._most_open:
+                return
+            if session.can_sleep:
+                session.dormant = True
+                await self._close(session)
+                awake.remove(session)
 
     async def glance(self, name: str) -> View:
         """View a session without keeping it open: listing all sessions must not open all of them."""
         async with self._opening:
-            if name in self._sessions:
+            if name in self._sessions and not self._sessions[name].dormant:
                 return self.look(self._sessions[name])
             session = self._open(name, None)
             try:
@@ -156,9 +203,9 @@ class Coordinator:
         return View(snapshot=record.snapshot, status=status, messages=tuple(messages))
 
     async def read(self, name: str) -> View:
-        session = await self.session(name)
-        agent = await self._agent(session)
-        return self.look(session, agent.conversation)
+        async with self._using(name) as session:
+            agent = await self._agent(session)
+            return self.look(session, agent.conversation)
 
     async def _agent(self, session: Session) -> Agent:
         def hear(name: str, facts: dict[str, Any]) -> None:
@@ -169,21 +216,24 @@ class Coordinator:
             if session.agent is None:
                 session.agent = await self._open_agent(session.record, session.brought, hear)
                 self._settle(session)
+                run = session.record.snapshot.run
+                if run and run.wait and run.end is None and run.request_id:  # it was dormant, and waits
+                    session.agent.park(Run(run.run_id, run.request_id, run.boot_id or ""))
         return session.agent
 
     # --- requests
 
     async def post(self, name: str, content: str, request_id: str) -> Outcome:
         """Accept the request durably (Q1), or return its outcome if it already has one."""
-        session = await self.session(name)
-        async with session.turn:
-            going = session.going
-            await self._check_repeat(session, content, request_id)
-            if going is None or going.task.done() or going.request_id != request_id:
-                if known := await self._known(session, request_id):
-                    return known
-                going = await self._begin(session, content, request_id)
-        return await self._accepted(session, going)
+        async with self._using(name) as session:
+            async with session.turn:
+                going = session.going
+                await self._check_repeat(session, content, request_id)
+                if going is None or going.task.done() or going.request_id != request_id:
+                    if known := await self._known(session, request_id):
+                        return known
+                    going = await self._begin(session, content, request_id)
+            return await self._accepted(session, going)
 
     async def _check_repeat(self, session: Session, content: str, request_id: str) -> None:
         """Q1: the latest request may not have reached the store yet."""
@@ -224,7 +274,9 @@ class Coordinator:
                 raise
             await self._supersede(session, agent)  # it waits again since a restart
         except GaveUp:
-            pass  # the earlier request has ended; this is a different one
+            if agent.has_given_up(request_id):
+                raise
+            # Another request has ended; this one can still be fulfilled.
         return await agent.say(content, request_id=request_id)
 
     async def _supersede(self, session: Session, agent: Agent) -> None:
@@ -249,21 +301,22 @@ class Coordinator:
 
     async def ended(self, name: str, request_id: str) -> None:
         """Wait until no task works on the request any more."""
-        going = (await self.session(name)).going
-        if going and going.request_id == request_id:
+        while (going := (await self.session(name)).going) and going.request_id == request_id:
+            if going.task.done():
+                return
             await asyncio.wait({going.task})
 
     async def outcome(self, name: str, request_id: str) -> Outcome | None:
         """Wait for the outcome of a request; None if it has no end and no task works on it."""
-        await self.ended(name, request_id)
-        session = await self.session(name)
-        if found := session.outcomes.get(request_id):
-            return self._tell_once(session, found)
-        if known := await self._known(session, request_id):
-            return known
-        if session.going and session.going.request_id == request_id:
-            session.going.task.result()  # raises the error that explains why there is none
-        return None
+        async with self._using(name) as session:
+            await self.ended(name, request_id)
+            if found := session.outcomes.get(request_id):
+                return self._tell_once(session, found)
+            if known := await self._known(session, request_id):
+                return known
+            if session.going and session.going.request_id == request_id and session.going.task.done():
+                session.going.task.result()  # raises the error that explains why there is none
+            return None
 
     def _tell_once(self, session: Session, outcome: Outcome) -> Outcome:
         """Return the secret to one caller only, even if several waited for the same outcome."""
@@ -277,33 +330,31 @@ class Coordinator:
 
     async def resume(self, name: str, token: str, request_id: str, result: str) -> Outcome:
         """Deliver the result a run waits for. This consumes the token (Q3)."""
-        session = await self.session(name)
-        async with session.turn:
+        async with self._using(name) as session, session.turn:
             agent = await self._agent(session)
             consumed = session.tokens.consume(token, request_id, result)
             self._settle(session)
             run_id, parked = consumed.token.run_id, agent.parked
-            if parked and parked.run_id == run_id and not session.is_running:
+            if parked and parked.run_id == run_id and not session.is_running and not session.waits:
                 going = self._go(session, parked.request_id, self._carry_on(agent))
                 going.accepted.set_result(run_id)
         return Outcome(request_id=request_id, run_id=run_id, state="running")
 
     async def go_on(self, name: str) -> Outcome:
         """Resume what a restart or a deadline interrupted (Q4)."""
-        session = await self.session(name)
-        async with session.turn:
-            self._refuse_if_running(session)
-            agent = await self._agent(session)
-            request = await self._unfinished(agent, "continue")
-            if session.parked:
-                raise NothingToDo("the run is waiting: resume it with its token, or get a new token")
-            going = self._go(session, request, self._carry_on(agent))
-        return await self._accepted(session, going)
+        async with self._using(name) as session:
+            async with session.turn:
+                self._refuse_if_running(session)
+                agent = await self._agent(session)
+                request = await self._unfinished(agent, "continue")
+                if session.parked:
+                    raise NothingToDo("the run is waiting: resume it with its token, or get a new token")
+                going = self._go(session, request, self._carry_on(agent))
+            return await self._accepted(session, going)
 
     async def cancel(self, name: str) -> Outcome:
         """A running request ends after its current turn; a waiting one ends at once."""
-        session = await self.session(name)
-        async with session.turn:
+        async with self._using(name) as session, session.turn:
             agent = await self._agent(session)
             request = await self._unfinished(agent, "cancel")
             await agent.cancel("cancelled by the user")
@@ -316,8 +367,8 @@ class Coordinator:
 
     async def rotate(self, name: str) -> Outcome:
         """Replace the token of the waiting run."""
-        session = await self.session(name)
-        async with session.turn:
+        async with self._using(name) as session, session.turn:
+            await self._agent(session)
             run, parked = session.record.snapshot.run, session.parked
             if run is None or run.wait is None or parked is None:
                 raise NothingToDo("no run is waiting: there is no token to replace")
@@ -329,14 +380,16 @@ class Coordinator:
 
     async def sweep(self) -> None:
         """Run periodically: handle deadlines that have passed, and retry writes that the disk refused."""
-        for session in list(self._sessions.values()):
-            async with session.turn:
-                try:
+        for name, session in list(self._sessions.items()):
+            if session.dormant and not session.waits:
+                continue
+            try:
+                async with self._using(name), session.turn:
                     if session.agent:
                         await session.agent.catch_up()
                     self._settle(session)
-                except FAILURES as error:  # the other sessions have deadlines too
-                    log.warning("sweep.failed", session_id=session.record.session, error=str(error))
+            except FAILURES as error:  # the other sessions have deadlines too
+                log.warning("sweep.failed", session_id=name, error=str(error))
 
     async def _unfinished(self, agent: Agent, what: str) -> str:
         requests = await agent.unfinished()
@@ -400,6 +453,8 @@ class Coordinator:
         except GaveUp as error:
             outcome = Outcome(request_id=request_id, state="failed", reason=str(error))
         await self._durable(session.agent)  # before anything is reported, or a token issued (G8)
+        if waits and session.agent.is_cancelled(request_id):  # meanwhile: it must not wait any more
+            return await self._outcome_of(session, request_id, self._carry_on(session.agent))
         return self._park(session, waits) if waits else outcome
 
     async def _durable(self, agent: Agent) -> None:
@@ -437,12 +492,18 @@ class Coordinator:
 
     async def watch(self, name: str, after: int) -> AsyncIterator[dict[str, Any]]:
         """Yield every status and interruption after a seq: past ones first, then new ones as they occur."""
-        session = await self.session(name)
-        while not self._stopping:
-            changed = session.changed
-            news = session.record.events[after:]  # seq counts from 1
-            after += len(news)
-            for event in news:
-                if event["kind"] in OBSERVED:
-                    yield event
-            await changed.wait()
+        async with self._using(name) as session:
+            while not self._stopping:
+                changed = session.changed
+                news = session.record.events[after:]  # seq counts from 1
+                after += len(news)
+                for event in news:
+                    if event["kind"] in OBSERVED:
+                        yield event
+                await changed.wait()
+
+
+def as_many_as_fit() -> int:
+    """How many sessions may be open at once: each has up to six files, and there must be room for clients."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(FEWEST_OPEN, min(MOST_OPEN, (soft - RESERVED) // PER_SESSION))

@@ -31,7 +31,7 @@ class Going:
 
 
 class Session:
-    """One session that is open in this process."""
+    """One session of this process. While nobody uses it, its files may be closed: it is `dormant` then."""
 
     def __init__(self, record: SessionRecord, tokens: TokenService) -> None:
         self.record = record
@@ -42,6 +42,24 @@ class Session:
         self.torn = False  # whether a run was aborted halfway, as by a kill
         self.outcomes: dict[str, Outcome] = {}
         self.changed = asyncio.Event()
+        self.dormant = False
+        self.users = 0  # operations and watchers that rely on it being open
+        self.last_used = 0
+
+    def wakes_up(self, record: SessionRecord, tokens: TokenService) -> None:
+        self.record, self.tokens, self.dormant = record, tokens, False
+
+    @property
+    def can_sleep(self) -> bool:
+        """Whether everything about it is on the disk. A wait is: its token resumes it."""
+        awake = self.agent is None or not self.agent.degraded
+        return not (self.dormant or self.users or self.is_running or self.turn.locked()) and awake
+
+    @property
+    def waits(self) -> bool:
+        """Whether its run waits for a result, which only the token of this wait can bring."""
+        run = self.record.snapshot.run
+        return run is not None and run.wait is not None and run.end is None
 
     @property
     def is_running(self) -> bool:

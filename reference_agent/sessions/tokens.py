@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reference_agent.ids import Clock, NewId, random_id
+from reference_agent.messages import storable
 from reference_agent.sessions.refusals import TokenRefused, check_scope, check_usable, find, hashed, wait_of
 from reference_agent.sessions.times import has_passed, stamp
 from reference_agent.sessions.token_index import Token, TokenIndex, Tokens, TokenState, fold_tokens
@@ -94,7 +95,7 @@ class TokenService:
         if first:
             self._check_usable(token)
             # As the log will return it: the first answer must not differ from repeated ones.
-            result = msgspec.json.decode(msgspec.json.encode(result))
+            result = msgspec.json.decode(msgspec.json.encode(storable(result)))
             self._record.append(
                 "token.consumed", token_id=token.token_id, request_id=request_id, result=result
             )

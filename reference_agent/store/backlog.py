@@ -15,6 +15,7 @@ import asyncio
 import sqlite3
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from reference_agent.ids import Sleep
 from reference_agent.logs.structured import get_logger
@@ -29,12 +30,31 @@ TRIES = 4  # for required writes; after that many failures, another second will 
 PAUSE = 0.05  # seconds before the second try, doubled each time
 
 
+class CancelledBeforeDurable(asyncio.CancelledError):
+    """The caller was cancelled while the disk refused its write: the write still has to be made."""
+
+
 class NotDurable(Exception):
     """A write that must be durable before continuing or acknowledging could not be made durable."""
 
 
 def nothing() -> None:
     """The default callback: nothing to do after the write."""
+
+
+async def to_its_end(operation: Operation) -> None:
+    """Perform a write to its end, even if the caller is cancelled meanwhile: half of a write may or may not
+    have happened, so it could be neither repeated nor forgotten."""
+    write = asyncio.ensure_future(operation())
+    try:
+        await asyncio.shield(write)
+    except asyncio.CancelledError:
+        while not write.done():
+            with suppress(asyncio.CancelledError):  # another one changes nothing
+                await asyncio.wait({write})
+        if not write.cancelled() and isinstance(write.exception(), FAILURES):
+            raise CancelledBeforeDurable from write.exception()
+        raise
 
 
 class Backlog:
@@ -64,9 +84,8 @@ class Backlog:
     async def _catch_up(self) -> bool:
         while self._waiting:
             name, operation, then = self._waiting[0]
-            if not await self._try(name, operation):
+            if not await self._finished(name, operation):
                 return False
-            self._waiting.popleft()
             then()
         self.last_error = None
         return True
@@ -84,9 +103,26 @@ class Backlog:
         async with self._one_at_a_time:
             return await self._catch_up() and await self._try(name, operation)
 
+    async def _finished(self, name: str, operation: Operation) -> bool:
+        """Whether the first write in the queue is durable now.
+
+        Only one that the disk refused stays there: one that raises anything else would raise it forever, and
+        block all that come after it.
+        """
+        try:
+            durable = await self._try(name, operation)
+        except CancelledBeforeDurable:
+            raise
+        except BaseException:
+            self._waiting.popleft()
+            raise
+        if durable:
+            self._waiting.popleft()
+        return durable
+
     async def _try(self, name: str, operation: Operation) -> bool:
         try:
-            await operation()
+            await to_its_end(operation)
         except FAILURES as error:
             self.last_error = f"{type(error).__name__}: {error}"
             log.warning("persist.failed", what=name, error=self.last_error, waiting=len(self))

@@ -7,6 +7,7 @@ file.)
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -19,6 +20,7 @@ import aiosqlite
 from reference_agent.points import persisting
 from reference_agent.store import schema
 
+TRIES, PAUSE = 100, 0.05  # of a change that SQLite does not wait for: as long as it waits elsewhere
 Connect = Callable[..., aiosqlite.Connection]
 
 
@@ -56,7 +58,7 @@ class Database:
         try:
             if not is_new:
                 await self._check(path)
-            await self.execute("PRAGMA journal_mode = WAL")
+            await self._write_ahead()
             await self.execute("PRAGMA synchronous = FULL")
             await self._migrate(path)
         except sqlite3.OperationalError:
@@ -80,19 +82,37 @@ class Database:
         if last:
             await last.close()
 
-    async def _migrate(self, path: Path) -> None:
+    async def _write_ahead(self) -> None:
+        """Another process may be creating the same database. SQLite does not wait for it here, as it does
+        elsewhere."""
+        for _ in range(TRIES):
+            try:
+                await self.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                    raise
+                await asyncio.sleep(PAUSE)
+            else:
+                return
+        await self.execute("PRAGMA journal_mode = WAL")
+
+    async def _version(self, path: Path) -> int:
         (version,) = await self.one("PRAGMA user_version")
         if version > schema.VERSION:
             raise NewerStore(
                 f"{path} has schema version {version}; this release supports up to {schema.VERSION}:"
                 " upgrade it"
             )
-        if version == schema.VERSION:
+        return int(version)
+
+    async def _migrate(self, path: Path) -> None:
+        if await self._version(path) == schema.VERSION:
             return
         # One transaction for all steps: a crash leaves either the old schema or the new one.
         with persisting("schema.migrate"):
             async with self.transaction():
-                for step in schema.MIGRATIONS[version:]:
+                # Read again: another process may have migrated it while this one waited for the lock.
+                for step in schema.MIGRATIONS[await self._version(path) :]:
                     for statement in step.split(";")[:-1]:
                         await self.execute(statement)
                 await self.execute(f"PRAGMA user_version = {schema.VERSION}")

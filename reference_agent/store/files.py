@@ -163,23 +163,36 @@ class FilesStore:
     # --- the journal (G3, G4). Callers act on these records, so they get copies, not the fold's own
     # objects.
 
+    async def last_turn(self) -> int:
+        return self._fold.last_turn
+
+    async def turns_of(self, request_id: str) -> list[int]:
+        return sorted(self._fold.turns.get(request_id, ()))
+
     async def decision(self, turn: int) -> Message | None:
         return copy.deepcopy(self._fold.decisions.get(turn))
 
-    async def record_decision(self, turn: int, message: Message, usage: Usage) -> None:
+    async def record_decision(self, turn: int, request_id: str, message: Message, usage: Usage) -> None:
         self._write(
             "decision.record",
             lines.DecisionRecorded(
-                turn=turn, message=message, input_tokens=usage.input_tokens, output_tokens=usage.output_tokens
+                turn=turn,
+                request_id=request_id,
+                message=message,
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
             ),
         )
 
     async def spent_tokens(self) -> int:
         return self._fold.spent_tokens
 
-    async def add_error(self, turn: int, context: str, message: str, attempt: int) -> None:
+    async def add_error(self, turn: int, request_id: str, context: str, message: str, attempt: int) -> None:
         self._write(
-            "error.record", lines.ErrorRecorded(turn=turn, context=context, message=message, attempt=attempt)
+            "error.record",
+            lines.ErrorRecorded(
+                turn=turn, request_id=request_id, context=context, message=message, attempt=attempt
+            ),
         )
 
     async def errors(self, turn: int | None = None) -> list[StoredError]:
@@ -190,6 +203,9 @@ class FilesStore:
 
     async def decided_call(self, key: str) -> RecordedCall | None:
         return next(iter(self._calls("completed", "unknown", key=key)), None)
+
+    async def issued_call(self, key: str) -> RecordedCall | None:
+        return next(iter(self._calls("issued", key=key)), None)
 
     async def open_questions(self) -> list[RecordedCall]:
         return self._calls("unknown")
@@ -216,10 +232,10 @@ class FilesStore:
 
 
 def unfinished(fold: Fold) -> list[Request]:
-    """Requests that were accepted, not answered, and not given up."""
-    failed = {run.request_id for run, status in fold.runs.values() if status == "failed"}
+    """Requests that were accepted and not answered, unless their latest run was given up."""
+    latest = {run.request_id: status for run, status in fold.runs.values()}  # in the order of their starts
     requests = fold.requests.values()
-    return [each for each in requests if each.answer is None and each.request_id not in failed]
+    return [each for each in requests if each.answer is None and latest.get(each.request_id) != "failed"]
 
 
 def read_fold(path: Path) -> Fold | None:

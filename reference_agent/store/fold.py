@@ -27,6 +27,9 @@ class Fold:
         self.spent_tokens = 0
         self.errors: list[StoredError] = []
         self.calls: dict[str, RecordedCall] = {}
+        self.turns: dict[str, set[int]] = {}  # by request: where it got a decision or an error
+        self.last_turn = 0  # the highest that was ever used
+        self._began = ""  # the request that began last: older releases do not record whose turn it was
 
     def add(self, line: lines.AnyLine, seq: int, ts: str) -> None:
         match line:
@@ -41,14 +44,20 @@ class Fold:
                 self._add_checkpoint(line)
             case lines.DecisionRecorded():
                 self.decisions[line.turn] = line.message
+                self._add_turn(line)
                 self.spent_tokens += line.input_tokens + line.output_tokens
             case lines.ErrorRecorded():
                 error = StoredError(line.turn, line.context, line.message, line.attempt)
                 self.errors.append(error)
+                self._add_turn(line)
             case lines.RequestAccepted() | lines.RequestAnswered() | lines.RunEnded():
                 self._add_run(line)
             case lines.CallIssued() | lines.CallRead() | lines.CallFinished():
                 self._add_call(line)
+
+    def _add_turn(self, line: lines.DecisionRecorded | lines.ErrorRecorded) -> None:
+        self.turns.setdefault(line.request_id or self._began, set()).add(line.turn)
+        self.last_turn = max(self.last_turn, line.turn)
 
     def _add_message(self, line: lines.Said, seq: int, ts: str) -> None:
         message = Message(
@@ -76,6 +85,8 @@ class Fold:
 
     def _add_run(self, line: lines.RequestAccepted | lines.RequestAnswered | lines.RunEnded) -> None:
         if isinstance(line, lines.RequestAccepted):
+            self._began = line.request_id
+            self.last_turn = max(self.last_turn, line.first_turn)
             fresh = Request(line.request_id, line.content, line.first_turn)
             known = self.requests.get(line.request_id, fresh)
             again = msgspec.structs.replace(known, first_turn=line.first_turn)

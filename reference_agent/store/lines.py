@@ -103,6 +103,7 @@ class DecisionRecorded(Line, tag="decision.recorded"):
     message: Message
     input_tokens: int
     output_tokens: int
+    request_id: str | None = None  # older releases do not record it
 
 
 class ErrorRecorded(Line, tag="error.recorded"):
@@ -110,6 +111,7 @@ class ErrorRecorded(Line, tag="error.recorded"):
     context: str
     message: str
     attempt: int
+    request_id: str | None = None
 
 
 class CallIssued(Line, tag="call.issued"):

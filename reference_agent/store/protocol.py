@@ -47,7 +47,7 @@ class SessionStore(Protocol):
     async def last_run(self) -> tuple[Run, RunStatus] | None: ...
 
     async def unfinished_requests(self) -> list[Request]:
-        """Requests that were accepted, not answered, and not given up."""
+        """Requests that were accepted and not answered, unless their latest run was given up."""
 
     # --- the conversation and its checkpoints (G2)
 
@@ -73,14 +73,22 @@ class SessionStore(Protocol):
 
     # --- the journal (G3, G4)
 
+    async def last_turn(self) -> int:
+        """The highest turn of any request, decision or error, also of those rolled back; at first 0."""
+
+    async def turns_of(self, request_id: str) -> list[int]:
+        """The turns in which a request got a decision or an error, in ascending order."""
+
     async def decision(self, turn: int) -> Message | None: ...
 
-    async def record_decision(self, turn: int, message: Message, usage: Usage) -> None:
+    async def record_decision(self, turn: int, request_id: str, message: Message, usage: Usage) -> None:
         """Record the model's decision and its cost atomically, so that no tokens are counted twice."""
 
     async def spent_tokens(self) -> int: ...
 
-    async def add_error(self, turn: int, context: str, message: str, attempt: int) -> None: ...
+    async def add_error(
+        self, turn: int, request_id: str, context: str, message: str, attempt: int
+    ) -> None: ...
 
     async def errors(self, turn: int | None = None) -> list[StoredError]: ...
 
@@ -88,6 +96,9 @@ class SessionStore(Protocol):
 
     async def decided_call(self, key: str) -> RecordedCall | None:
         """The call under this key that completed or is an open question; neither may run again."""
+
+    async def issued_call(self, key: str) -> RecordedCall | None:
+        """The call under this key that was issued and has no known outcome."""
 
     async def open_questions(self) -> list[RecordedCall]:
         """Calls whose outcome is unknown."""

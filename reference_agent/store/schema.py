@@ -3,7 +3,9 @@
 Version 1 is the schema of older releases: sessions, messages, token_usage and errors. Version 2 adds
 checkpoints, the attempt number of an error, and the journal from which an incomplete turn is completed:
 requests and runs (what was asked, and the attempts to fulfil it), decisions (what the model answered),
-tool_calls (how it was carried out). Opening a database migrates it in one transaction: after a crash it has
+tool_calls (how it was carried out). Version 3 adds the request to which a decision or an error belongs.
+
+Opening a database migrates it in one transaction: after a crash it has
 either the old schema or the new one.
 
 A checkpoint is a pointer, not a copy: version v of a transcript is every message up to its `last_msg_id`.
@@ -116,5 +118,18 @@ CREATE TABLE tool_calls (
 CREATE INDEX calls_by_key ON tool_calls (session_id, idempotency_key);
 """
 
-MIGRATIONS = (V1, V2)
+# Whose turn it was: a request that was given up may be rolled back, and its turns must not be taken for those
+# of the next one. What an older release recorded belongs to the request that had begun last.
+V3 = """
+ALTER TABLE decisions ADD COLUMN request_id TEXT;
+ALTER TABLE errors ADD COLUMN request_id TEXT;
+UPDATE decisions SET request_id = (
+    SELECT q.request_id FROM requests q WHERE q.session_id = decisions.session_id
+    AND q.first_turn <= decisions.turn ORDER BY q.first_turn DESC LIMIT 1);
+UPDATE errors SET request_id = (
+    SELECT q.request_id FROM requests q WHERE q.session_id = errors.session_id
+    AND q.first_turn <= errors.turn ORDER BY q.first_turn DESC LIMIT 1);
+"""
+
+MIGRATIONS = (V1, V2, V3)
 VERSION = len(MIGRATIONS)

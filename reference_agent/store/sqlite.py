@@ -146,12 +146,12 @@ class SqliteStore:
         return (Run(*row[:3]), row[3]) if row else None
 
     async def unfinished_requests(self) -> list[Request]:
-        """Requests that were accepted, not answered, and not given up."""
+        """Requests that were accepted and not answered, unless their latest run was given up."""
         rows = await self._db.execute(
             "SELECT request_id, content, first_turn, answer FROM requests q"
-            " WHERE session_id = ? AND answer IS NULL AND NOT EXISTS ("
-            "  SELECT 1 FROM runs r WHERE r.session_id = q.session_id"
-            "  AND r.request_id = q.request_id AND r.status = 'failed')"
+            " WHERE session_id = ? AND answer IS NULL AND 'failed' IS NOT ("
+            "  SELECT r.status FROM runs r WHERE r.session_id = q.session_id"
+            "  AND r.request_id = q.request_id ORDER BY r.rowid DESC LIMIT 1)"
             " ORDER BY rowid",
             self._session,
         )
@@ -274,21 +274,40 @@ class SqliteStore:
 
     # --- the journal (G3, G4)
 
+    async def last_turn(self) -> int:
+        row = await self._db.one(
+            "SELECT MAX(COALESCE((SELECT MAX(turn) FROM decisions WHERE session_id = ?1), 0),"
+            " COALESCE((SELECT MAX(turn) FROM errors WHERE session_id = ?1), 0),"
+            " COALESCE((SELECT MAX(first_turn) FROM requests WHERE session_id = ?1), 0))",
+            self._session,
+        )
+        return int(row[0])
+
+    async def turns_of(self, request_id: str) -> list[int]:
+        rows = await self._db.execute(
+            "SELECT turn FROM decisions WHERE session_id = ?1 AND request_id = ?2 UNION"
+            " SELECT turn FROM errors WHERE session_id = ?1 AND request_id = ?2 ORDER BY turn",
+            self._session,
+            request_id,
+        )
+        return [row[0] for row in rows]
+
     async def decision(self, turn: int) -> Message | None:
         row = await self._db.one(
             "SELECT message FROM decisions WHERE session_id = ? AND turn = ?", self._session, turn
         )
         return _MESSAGE.decode(row[0]) if row else None
 
-    async def record_decision(self, turn: int, message: Message, usage: Usage) -> None:
+    async def record_decision(self, turn: int, request_id: str, message: Message, usage: Usage) -> None:
         """Record the model's decision and its cost atomically, so that no tokens are counted twice."""
         with persisting("decision.record"):
             async with self._db.transaction():
                 await self._db.execute(
-                    "INSERT INTO decisions VALUES (?, ?, ?)",
+                    "INSERT INTO decisions VALUES (?, ?, ?, ?)",
                     self._session,
                     turn,
                     msgspec.json.encode(message).decode(),
+                    request_id,
                 )
                 await self._db.execute(
                     "INSERT INTO token_usage (session_id, agent_id, turn, input_tokens,"
@@ -308,11 +327,12 @@ class SqliteStore:
         )
         return int(spent)
 
-    async def add_error(self, turn: int, context: str, message: str, attempt: int) -> None:
+    async def add_error(self, turn: int, request_id: str, context: str, message: str, attempt: int) -> None:
         await self._db.write(
             "error.record",
-            "INSERT INTO errors (session_id, agent_id, turn, context, message, attempt, created_at)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO errors (session_id, agent_id, turn, context, message, attempt, created_at,"
+            " request_id)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             self._session,
             self._agent,
             turn,
@@ -320,6 +340,7 @@ class SqliteStore:
             message,
             attempt,
             self._now(),
+            request_id,
         )
 
     async def errors(self, turn: int | None = None) -> list[StoredError]:
@@ -338,6 +359,9 @@ class SqliteStore:
     async def decided_call(self, key: str) -> RecordedCall | None:
         """The call under this key that completed or is an open question; neither may run again."""
         return await self._call("idempotency_key = ? AND status IN ('completed', 'unknown')", key)
+
+    async def issued_call(self, key: str) -> RecordedCall | None:
+        return await self._call("idempotency_key = ? AND status = 'issued'", key)
 
     async def open_questions(self) -> list[RecordedCall]:
         """Calls whose outcome is unknown."""

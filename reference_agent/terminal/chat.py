@@ -37,7 +37,8 @@ from reference_agent.ids import random_id
 from reference_agent.terminal.problems import INTERNAL, INTERRUPTED, TERMINATED, Problem
 from reference_agent.terminal.screen import Screen, call_shown, complain, counted, shortened, tell
 from reference_agent.terminal.setup import Setup, checked_id, explained, open_session, prepared, stored
-from reference_agent.turn.agent import Agent, GaveUp
+from reference_agent.turn.agent import Agent
+from reference_agent.turn.ending import GaveUp
 
 T = TypeVar("T")
 NOTICED = 0.05  # seconds until a signal is sent again

@@ -108,7 +108,10 @@ class Notes:
         return self._number(key) or "written, but since removed"
 
     async def verify(self, _args: Args, key: str) -> str | None:
-        return self._number(key)
+        found = self._number(key)
+        if found:
+            self._sync()  # the process that wrote it may have died before it was synced
+        return found
 
     async def listed(self, _args: Args, _key: str) -> str:
         texts = [json.loads(line.partition("\t")[2]) for line in self._lines()]
@@ -128,7 +131,10 @@ class Notes:
             file.seek(0)
             file.truncate(file.read().rfind(b"\n") + 1)
             file.write(line)
-            file.flush()
+        self._sync()
+
+    def _sync(self) -> None:
+        with (self.directory / "notes.txt").open("rb+") as file:
             os.fsync(file.fileno())
         for directory in (self.directory, self.directory.parent):  # both may be new
             sync_directory(directory)

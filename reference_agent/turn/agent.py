@@ -21,13 +21,14 @@ import asyncio
 from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from reference_agent.logs.structured import get_logger
-from reference_agent.messages import Budget, Message, Plan, ToolCall, unanswered
+from reference_agent.messages import Budget, Message, Plan, ToolCall, storable, unanswered
 from reference_agent.providers.base import ModelError, Provider
 from reference_agent.recovery.rollback import Recovery
 from reference_agent.store.backlog import Backlog
@@ -36,20 +37,13 @@ from reference_agent.store.records import OtherContent, RecordedCall, Request, R
 from reference_agent.turn import hooks
 from reference_agent.turn.asking import ModelCaller, Watcher
 from reference_agent.turn.calls import ToolRunner, Waits
+from reference_agent.turn.ending import Cancelled, GaveUp
 from reference_agent.turn.opening import HeldLog, OpenSession, open_session
 from reference_agent.turn.options import Options
 from reference_agent.turn.runtime import Runtime
 from reference_agent.turn.tools import Toolbox
 
 log = get_logger(__name__)
-
-
-class GaveUp(Exception):
-    """The request cannot be fulfilled: budget spent, too many turns, or no answer from the model."""
-
-
-class Cancelled(GaveUp):
-    """The request was cancelled."""
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,11 +95,14 @@ class Agent:
             backlog=self._backlog,
             runtime=runtime,
             options=options,
+            why_cancelled=lambda: self._runner.cancelled,
         )
         self.parked: Run | None = None  # a run that waits for a result from outside
         self.plan: Plan | None = None
         self._conversation: list[Message] = []
         self._turns: list[int] = []  # the turn of each message; never decreases
+        self._saved = 0  # how many messages the last checkpoint has
+        self._last_turn = 0  # the highest that was ever used
         self._budget = Budget(limit_tokens=options.limit_tokens)
         self._checkpointed = StoredCheckpoint(0, 0, 0, None, self._budget)
         self._checkpoint_time = runtime.clock()
@@ -154,10 +151,13 @@ class Agent:
     async def _load(self, checkpoint: StoredCheckpoint | None) -> None:
         stored = await self._store.messages()
         self._conversation = [each.message for each in stored]
-        self._turns = [each.turn for each in stored]
+        # Older releases counted the turns of each request from 0.
+        self._turns = list(accumulate((each.turn for each in stored), max))
+        self._last_turn = max([await self._store.last_turn(), *self._turns[-1:]])
         spent = await self._store.spent_tokens()
         self._budget = Budget(spent, self._options.limit_tokens)
         if checkpoint:
+            self._saved = len(stored)
             self._checkpointed = checkpoint
             self.plan = await self._store.plan(checkpoint)
 
@@ -185,6 +185,14 @@ class Agent:
         path.mkdir(mode=0o700, exist_ok=True)
         return path
 
+    @property
+    def degraded(self) -> bool:
+        return self._backlog.degraded
+
+    def park(self, run: Run) -> None:
+        """Continue to wait, after the session was closed and opened again by the same process."""
+        self.parked = run
+
     async def status(self) -> Status:
         return Status(
             degraded=self._backlog.degraded,
@@ -201,17 +209,24 @@ class Agent:
 
         With `watch`, the model is asked for a stream and its text is shown as it arrives.
         """
+        content = str(storable(content))
         answer = await self.recall(request_id)
         if answer is not None:
             return answer
-        await self.resume(watch)
-        answer = await self.recall(request_id)  # `resume` may just have fulfilled it
-        if answer is not None:
-            return answer
+        for request in await self.unfinished():
+            try:
+                answer = await self._fulfil(request, watch)
+            except GaveUp:
+                if request.request_id == request_id:
+                    raise
+                # Another one has ended; this one can still be fulfilled.
+            else:
+                if request.request_id == request_id:
+                    return answer
         known = await self._store.request(request_id)
-        request = known or Request(request_id, content, self._next_turn())
+        request = known or Request(request_id, content, self._new_turn())
         if not self._can_go_on(request):
-            request = Request(request_id, request.content, self._next_turn())
+            request = Request(request_id, request.content, self._new_turn())
         return await self._fulfil(request, watch)
 
     async def recall(self, request_id: str) -> str | None:
@@ -226,7 +241,7 @@ class Agent:
     async def check_repeat(self, content: str, request_id: str) -> None:
         """Raise OtherContent if the id belongs to a request with other content."""
         known = await self._store.request(request_id)
-        if known and known.content != content:
+        if known and known.content != storable(content):
             raise OtherContent(request_id)
 
     async def resume(self, watch: Watcher | None = None) -> str | None:
@@ -242,12 +257,17 @@ class Agent:
         return [request for request in known if request.request_id not in self._ended]
 
     def _can_go_on(self, request: Request) -> bool:
-        """Whether no other user message has been added since the request was given up."""
-        asked = [m.content for m in self._said_in(request.first_turn) if m.role == "user"]
-        return asked in ([], [request.content])
+        """Whether nothing of another request was added since this one was given up, or rolled back."""
+        first = bisect_left(self._turns, request.first_turn)
+        if first == len(self._turns):
+            return True
+        users = sum(message.role == "user" for message in self._conversation[first:])
+        return self._turns[first] == request.first_turn and users == 1
 
-    def _next_turn(self) -> int:
-        return (self._turns[-1] if self._turns else 0) + 1
+    def _new_turn(self) -> int:
+        """A turn that was never used: what is recorded for one request must not be taken for another's."""
+        self._last_turn += 1
+        return self._last_turn
 
     async def _fulfil(self, request: Request, watch: Watcher | None) -> str:
         self._in_progress = request.request_id
@@ -255,7 +275,7 @@ class Agent:
         run = await self._start(request)
         try:
             await self._fire(hooks.AgentStart(request.content))
-            answer = await self._take_turns(request, watch)
+            answer = await self._take_turns_unless_it_waits(request, watch)
         except Waits:
             self.parked = run
             raise
@@ -282,8 +302,16 @@ class Agent:
             if self._in_progress == name:
                 self._runner.cancelled = reason
 
+    def has_given_up(self, request_id: str) -> bool:
+        """Whether it ended without an answer in this process, and was not started again since."""
+        return request_id in self._ended and self._ended[request_id] is None
+
+    def is_cancelled(self, request_id: str) -> bool:
+        return request_id in self._cancelled
+
     async def _start(self, request: Request) -> Run:
         """Start a new run, or continue the parked one."""
+        self._ended.pop(request.request_id, None)
         parked, self.parked = self.parked, None
         if parked and parked.request_id == request.request_id:
             return parked
@@ -308,11 +336,17 @@ class Agent:
     async def _give_up(self, run: Run, reason: str, event: str) -> None:
         log.error(event, run_id=run.run_id, reason=reason)
         self._ended[run.request_id] = None
-        if self._turns and self._turn_in_progress() > self._turns[-1] > self._checkpointed.turn:
-            # No later run replays these complete turns, so their effects must not be rolled back.
+        await self._answer_open_calls(reason)
+        if self._turns and not self._is_open() and len(self._conversation) > self._saved:
+            # No later run replays these turns: a restart must not roll them back, nor the last calls of one.
             await self._checkpoint(self._turns[-1], complete=True)
         await self._backlog.write("run.end", lambda: self._store.end_run(run, "failed", reason))
         await self._log(event, run_id=run.run_id, reason=reason)
+
+    async def _answer_open_calls(self, reason: str) -> None:
+        """The next request must not find a call without its result."""
+        for call in unanswered(self._conversation):
+            await self._add(await self._runner.give_up(call, reason), self._turns[-1])
 
     async def _log(self, kind: str, *, then: tuple[str, dict[str, Any]] | None = None, **fields: Any) -> None:
         """Append an event after every earlier write; `then` is reported once the event is durable."""
@@ -326,33 +360,47 @@ class Agent:
 
     # --- turns
 
+    async def _take_turns_unless_it_waits(self, request: Request, watch: Watcher | None) -> str:
+        while True:
+            try:
+                return await self._take_turns(request, watch)
+            except Waits:
+                # Cancelled while parallel calls were running: the one that waits has a result now.
+                if self._runner.cancelled is None:
+                    raise
+
     async def _take_turns(self, request: Request, watch: Watcher | None) -> str:
         if not self._said_in(request.first_turn):  # a resumed request may already have it
             await self._add(Message("user", request.content), request.first_turn)
-        # Counted from the request's first turn: a crash must not grant extra turns.
-        too_many = request.first_turn + self._options.max_turns
-        for turn in range(self._turn_in_progress(), too_many):
-            answer = final_answer(self._conversation)
-            if answer is not None:
-                return answer
-            await self._take_turn(turn, watch)
-        answer = final_answer(self._conversation)
-        if answer is None:
-            raise GaveUp(f"no answer within {self._options.max_turns} turns")
+        recorded = await self._store.turns_of(request.request_id)
+        taken = {turn for turn in recorded if turn >= request.first_turn}
+        while (answer := final_answer(self._conversation)) is None:
+            turn = self._turn_to_take(taken)
+            # Counted over all processes: a crash must not grant extra turns.
+            if sum(each < turn for each in taken) >= self._options.max_turns:
+                raise GaveUp(f"no answer within {self._options.max_turns} turns")
+            taken.add(turn)
+            await self._take_turn(turn, request, watch)
         return answer
 
-    def _turn_in_progress(self) -> int:
-        """The turn of the last message, or the next one if that turn is complete."""
-        open_turn = self._conversation[-1].role == "user" or unanswered(self._conversation)
-        return self._turns[-1] if open_turn else self._turns[-1] + 1
+    def _turn_to_take(self, taken: set[int]) -> int:
+        """The turn in progress; after it, the next one that this request has taken before, or a new one."""
+        if self._is_open():
+            return self._turns[-1]
+        before = [turn for turn in taken if turn > self._turns[-1]]
+        return min(before) if before else self._new_turn()
+
+    def _is_open(self) -> bool:
+        """Whether the turn of the last message is not complete."""
+        return self._conversation[-1].role == "user" or bool(unanswered(self._conversation))
 
     def _said_in(self, turn: int) -> list[Message]:
         first = bisect_left(self._turns, turn)
         return self._conversation[first:]
 
-    async def _take_turn(self, turn: int, watch: Watcher | None) -> None:
+    async def _take_turn(self, turn: int, request: Request, watch: Watcher | None) -> None:
         await self._fire(hooks.TurnStart(turn))
-        decision = await self._decide(turn, watch)
+        decision = await self._decide(turn, request, watch)
         if not any(message.role == "assistant" for message in self._said_in(turn)):
             await self._add(decision, turn)
         await self._carry_out(decision, turn)
@@ -372,7 +420,7 @@ class Agent:
         if isinstance(decision, hooks.SystemMessage | hooks.AppendContext):
             self._said_by_hooks.append(decision.text)
 
-    async def _decide(self, turn: int, watch: Watcher | None) -> Message:
+    async def _decide(self, turn: int, request: Request, watch: Watcher | None) -> Message:
         """Taken from the journal if an earlier process already decided this turn (G3)."""
         known = await self._store.decision(turn)
         if known is not None:
@@ -386,14 +434,15 @@ class Agent:
         assert not unanswered(self._conversation), "a call without its result must not reach the model"
         system = "\n".join([self._options.system, *self._said_by_hooks])
         self._said_by_hooks.clear()
-        answer = await self._model.ask(turn, list(self._conversation), system, watch)
+        name = request.request_id
+        answer = await self._model.ask(turn, name, list(self._conversation), system, watch)
         message = self._with_ids_of_its_own(answer.message)
         usage = answer.usage
         spent = self._budget.spent_tokens + usage.input_tokens + usage.output_tokens
         self._budget = Budget(spent, self._budget.limit_tokens)
         await self._backlog.write(
             "decision.record",
-            lambda: self._store.record_decision(turn, message, usage),
+            lambda: self._store.record_decision(turn, name, message, usage),
             lambda: self._tell("decided", {"turn": turn}),
         )
         return message
@@ -403,7 +452,7 @@ class Agent:
         used = {call.id for said in self._conversation for call in said.calls}
         calls: list[ToolCall] = []
         for call in message.calls:
-            fresh = self._new_id("call") if call.id in used else call.id
+            fresh = self._new_id("call") if call.id in used or not call.id else call.id
             used.add(fresh)
             calls.append(ToolCall(fresh, call.name, call.args))
         return msgspec.structs.replace(message, calls=tuple(calls))
@@ -450,6 +499,7 @@ class Agent:
             version = await self._store.write_checkpoint(turn, plan, budget)
             self._checkpointed = StoredCheckpoint(turn, version, 0, None, budget)
             self._checkpoint_time = self._clock()
+            self._saved = messages
 
         await self._backlog.write("checkpoint.write", write)
         facts = {"turn": turn, "messages": messages, "complete": complete}

@@ -5,14 +5,21 @@ Attempt numbers continue after a crash (K5): the store records the attempts of e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
+import msgspec
+
 from reference_agent.logs.structured import get_logger
-from reference_agent.messages import Message
+from reference_agent.messages import Message, storable, storable_message
 from reference_agent.providers.base import Answer, ModelError, Provider, TextDelta, ToolSpec
 from reference_agent.store.backlog import Backlog
 from reference_agent.store.protocol import SessionStore
+from reference_agent.turn.cancellation import is_being_cancelled
+from reference_agent.turn.ending import Cancelled
 from reference_agent.turn.options import Options
 from reference_agent.turn.retry import Restarted, call_with_retry, stream_with_retry
 from reference_agent.turn.runtime import Runtime
@@ -31,7 +38,9 @@ class ModelCaller:
         backlog: Backlog,
         runtime: Runtime,
         options: Options,
+        why_cancelled: Callable[[], str | None] = lambda: None,
     ) -> None:
+        self._why_cancelled = why_cancelled
         self._provider = provider
         self._specs = specs
         self._store = store
@@ -40,39 +49,82 @@ class ModelCaller:
         self._tell = runtime.tell
         self._options = options
 
-    async def ask(self, turn: int, conversation: list[Message], system: str, watch: Watcher | None) -> Answer:
+    async def ask(
+        self, turn: int, request_id: str, conversation: list[Message], system: str, watch: Watcher | None
+    ) -> Answer:
         """With `watch`, ask for a stream and show its text as it arrives."""
         made = [error.attempt for error in await self._store.errors(turn)]
         common: dict[str, Any] = {
             "turn": turn,
-            "on_failure": self._record_failure,
+            "on_failure": partial(self._record_failure, request_id),
             "policy": self._options.retry_policy,
             "first_attempt": next_attempt(made, self._options.max_retries),
             "sleep": self._sleep,
         }
         if watch is None:
             return await call_with_retry(
-                lambda: self._provider.complete(conversation, system=system, tools=self._specs),
-                context="llm_complete",
-                **common,
+                lambda: self._complete(conversation, system), context="llm_complete", **common
             )
         return await _watched(
-            stream_with_retry(
-                lambda: self._provider.stream(conversation, system=system, tools=self._specs),
-                context="llm_stream",
-                **common,
-            ),
+            stream_with_retry(lambda: self._stream(conversation, system), context="llm_stream", **common),
             watch,
         )
 
-    async def _record_failure(self, turn: int, context: str, error: ModelError, attempt: int) -> None:
+    async def _complete(self, conversation: list[Message], system: str) -> Answer:
+        self._stop_if_cancelled()
+        try:
+            return _checked(await self._provider.complete(conversation, system=system, tools=self._specs))
+        except (Exception, asyncio.CancelledError) as error:
+            raise _as_model_error(error) from error
+
+    def _stop_if_cancelled(self) -> None:
+        """Before each attempt: a request may be cancelled while it waits for the next one."""
+        if (reason := self._why_cancelled()) is not None:
+            raise Cancelled(reason)
+
+    async def _stream(self, conversation: list[Message], system: str) -> AsyncIterator[TextDelta | Answer]:
+        self._stop_if_cancelled()
+        try:
+            stream = self._provider.stream(conversation, system=system, tools=self._specs)
+            async with aclosing_if_possible(stream):
+                async for item in stream:
+                    yield _checked(item) if isinstance(item, Answer) else item
+        except (Exception, asyncio.CancelledError) as error:
+            raise _as_model_error(error) from error
+
+    async def _record_failure(
+        self, request_id: str, turn: int, context: str, error: ModelError, attempt: int
+    ) -> None:
         log.warning("model.failed", turn=turn, context=context, attempt=attempt, error=str(error))
         facts = {"turn": turn, "attempt": attempt}
         await self._backlog.write(
             "error.record",
-            lambda: self._store.add_error(turn, context, str(error), attempt),
+            lambda: self._store.add_error(turn, request_id, context, str(storable(str(error))), attempt),
             lambda: self._tell("failed-attempt", facts),
         )
+
+
+@asynccontextmanager
+async def aclosing_if_possible(stream: AsyncIterator[TextDelta | Answer]) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        if isinstance(stream, AsyncGenerator):
+            await stream.aclose()
+
+
+def _checked(answer: Answer) -> Answer:
+    """Nothing else has checked what the provider returned. As text that every store can hold."""
+    answer = msgspec.convert(msgspec.to_builtins(answer), Answer)
+    return msgspec.structs.replace(answer, message=storable_message(answer.message))
+
+
+def _as_model_error(error: BaseException) -> BaseException:
+    """M3: a provider's bug fails the request, as an error of the model does, and nothing else."""
+    if isinstance(error, ModelError) or (isinstance(error, asyncio.CancelledError) and is_being_cancelled()):
+        return error
+    log.error("provider.failed", error=error)  # what it says may be about anything: it is not for clients
+    return ModelError(f"the provider failed: {type(error).__name__}", retryable=False)
 
 
 async def _watched(stream: Any, watch: Watcher) -> Answer:

@@ -16,11 +16,12 @@ from collections.abc import Awaitable
 from typing import Any
 
 from reference_agent.logs.structured import get_logger
-from reference_agent.messages import Message, ToolCall, idempotency_key
+from reference_agent.messages import Message, ToolCall, idempotency_key, storable
 from reference_agent.store.backlog import Backlog, NotDurable
 from reference_agent.store.protocol import SessionStore
 from reference_agent.store.records import CallStatus, RecordedCall
 from reference_agent.turn import hooks
+from reference_agent.turn.cancellation import is_being_cancelled
 from reference_agent.turn.runtime import Runtime
 from reference_agent.turn.tools import Tool, Toolbox, Verify
 
@@ -74,10 +75,7 @@ class ToolRunner:
 
     async def run(self, call: ToolCall) -> Message:
         """Return the call's result as a message for the model. Errors are results too."""
-        outcome = await self._outcome(call)
-        return Message(
-            "tool", outcome.text, call_id=call.id, tool=call.name, is_error=outcome.status != "completed"
-        )
+        return _as_message(call, await self._outcome(call))
 
     async def _outcome(self, call: ToolCall) -> CallOutcome:
         tool = self._toolbox.find(call.name)
@@ -90,7 +88,9 @@ class ToolRunner:
             async with self._busy.setdefault(known.key, asyncio.Lock()):
                 return await self._settle(tool, known)
         if tool is None:
-            return CallOutcome(f"error: there is no tool {call.name!r}", "failed")
+            # Recorded like any result that the model is shown: its next decision rests on it (G3).
+            outcome = CallOutcome(f"error: there is no tool {call.name!r}", "failed")
+            return await self._remember(call, "no tool", outcome)
         return await self._begin(tool, call)
 
     async def _begin(self, tool: Tool, call: ToolCall) -> CallOutcome:
@@ -101,7 +101,11 @@ class ToolRunner:
             return await self._remember(call, "denied", outcome)
         if isinstance(decision, hooks.ModifyArgs):
             call = ToolCall(call.id, call.name, decision.args)
-        key = self._key(tool, call)
+        call = ToolCall(call.id, call.name, storable(call.args))
+        try:
+            key = self._key(tool, call)
+        except Exception as error:  # noqa: BLE001 - no key, no call; the model is told why
+            return await self._remember(call, "no key", _failure(error))
         log.debug("tool.call", tool=call.name, args=call.args, call_id=call.id)
         if not tool.mutating and tool.waits_for is None:
             return await self._read(tool, call, key)
@@ -125,20 +129,11 @@ class ToolRunner:
         return await self._told(call, outcome)
 
     async def _mutate(self, tool: Tool, call: ToolCall, key: str) -> CallOutcome:
-        done: RecordedCall | None = None
-
-        async def issue() -> None:
-            # Queried only after the backlog has caught up: an identical call may have been waiting in it.
-            nonlocal done
-            done = await self._store.decided_call(key)
-            if done is None:
-                await self._store.issue_call(call, key)
-
         try:
-            await self._backlog.require("call.issue", issue)
+            done = await self._issued(tool, call, key)
         except NotDurable as error:
             log.warning("tool.refused", tool=call.name, error=str(error))
-            return CallOutcome(f"error: not run: {error}", "failed")
+            return await self._remember(call, key, CallOutcome(f"error: not run: {error}", "failed"))
         if done is not None:  # the recorded result, verbatim
             return CallOutcome(done.result or "", done.status)
         if tool.waits_for is not None:
@@ -147,6 +142,47 @@ class ToolRunner:
         if outcome is None:  # it timed out, and may have happened all the same
             return await self._settle(tool, RecordedCall(call.id, call.name, call.args, key, "issued", None))
         return await self._finish(call, outcome)
+
+    async def _issued(self, tool: Tool, call: ToolCall, key: str) -> RecordedCall | None:
+        """Record that the call is made now. Not if an equal one has been decided: that one is returned."""
+        while True:
+            done: RecordedCall | None = None
+            pending: RecordedCall | None = None
+
+            async def issue() -> None:
+                # Queried only after the backlog has caught up: an identical call may have been waiting in it.
+                nonlocal done, pending
+                done = await self._store.decided_call(key)
+                pending = None if done else await self._store.issued_call(key)
+                if done is None and pending is None:
+                    await self._store.issue_call(call, key)
+
+            await self._backlog.require("call.issue", issue)
+            if pending is None:
+                return done
+            # An equal call of an earlier life may have had the effect: what became of it comes first (G5).
+            await self._settle(tool, pending)
+
+    async def give_up(self, call: ToolCall, reason: str) -> Message:
+        """The result of a call whose request ends here: nothing is begun, and what was begun is settled."""
+        known = await self._store.call(call.id)
+        if known is None:
+            outcome = await self._remember(
+                call, "not run", CallOutcome(f"error: not run: {reason}", "failed")
+            )
+        elif known.status != "issued":
+            outcome = CallOutcome(known.result or "", known.status)
+        else:
+            outcome = await self._settled_without_waiting(known, reason)
+        return _as_message(call, outcome)
+
+    async def _settled_without_waiting(self, known: RecordedCall, reason: str) -> CallOutcome:
+        before, self.cancelled = self.cancelled, reason
+        try:
+            async with self._busy.setdefault(known.key, asyncio.Lock()):
+                return await self._settle(self._toolbox.find(known.tool), known)
+        finally:
+            self.cancelled = before
 
     async def _settle(self, tool: Tool | None, known: RecordedCall) -> CallOutcome:
         """Settle a call that was issued but has no known outcome."""
@@ -166,7 +202,7 @@ class ToolRunner:
     def _brought(self, tool: Tool, known: RecordedCall) -> CallOutcome:
         result = self._results(known.call_id)
         if result is not None:
-            return CallOutcome(result, "completed")
+            return CallOutcome(storable(result), "completed")
         if self.cancelled is not None:
             return CallOutcome(f"error: cancelled: {self.cancelled}", "failed")
         raise Waits(known, tool)
@@ -174,11 +210,12 @@ class ToolRunner:
     async def _verified(self, tool: Tool, verify: Verify, known: RecordedCall) -> CallOutcome:
         try:
             happened = await asyncio.wait_for(verify(known.args, known.key), self._limit(tool))
-        except Exception as error:  # noqa: BLE001 - a failed verification leaves the outcome unknown
+            if happened is not None:
+                return CallOutcome(_text(happened), "completed")
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the outcome stays unknown
+            _raise_if_cancelled(error)
             log.warning("tool.unverified", tool=tool.name, error=f"{type(error).__name__}: {error}")
             return self._nobody_knows(tool)
-        if happened is not None:
-            return CallOutcome(happened, "completed")
         return await self._attempt(tool, known.args, known.key) or self._nobody_knows(tool)
 
     def _nobody_knows(self, tool: Tool) -> CallOutcome:
@@ -207,11 +244,12 @@ class ToolRunner:
     async def _attempt(self, tool: Tool, args: dict[str, Any], key: str) -> CallOutcome | None:
         """Return None when the deadline passed: the tool may or may not have taken effect."""
         try:
-            return CallOutcome(await self._in_time(tool, tool.run(args, key)), "completed")
+            return CallOutcome(_text(await self._in_time(tool, tool.run(args, key))), "completed")
         except TimeoutError:
             return None
-        except Exception as error:  # noqa: BLE001 - the model reasons about a tool's errors
-            return CallOutcome(f"error: {type(error).__name__}: {error}", "failed")
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - errors are results
+            _raise_if_cancelled(error)
+            return _failure(error)
 
     async def _in_time(self, tool: Tool, running: Awaitable[str]) -> str:
         return await asyncio.wait_for(running, self._limit(tool))
@@ -221,3 +259,25 @@ class ToolRunner:
 
     def _too_late(self, tool: Tool) -> CallOutcome:
         return CallOutcome(f"error: no answer within {self._limit(tool)} s", "failed")
+
+
+def _as_message(call: ToolCall, outcome: CallOutcome) -> Message:
+    failed = outcome.status != "completed"
+    return Message("tool", outcome.text, call_id=call.id, tool=call.name, is_error=failed)
+
+
+def _text(result: object) -> str:
+    """A tool's result as every store can hold it; nothing else has checked what the tool returned."""
+    if not isinstance(result, str):
+        raise TypeError(f"expected text as the tool's result, found {type(result).__name__}")
+    return str(storable(result))
+
+
+def _failure(error: BaseException) -> CallOutcome:
+    return CallOutcome(str(storable(f"error: {type(error).__name__}: {error}")), "failed")
+
+
+def _raise_if_cancelled(error: BaseException) -> None:
+    """A tool may raise CancelledError itself, or await something that was cancelled: its own error."""
+    if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
+        raise error

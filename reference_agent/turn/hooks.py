@@ -54,6 +54,7 @@ from typing import Any, TypeAlias, get_args, overload
 import msgspec
 
 from reference_agent.logs.structured import get_logger
+from reference_agent.turn.cancellation import is_being_cancelled
 
 log = get_logger(__name__)
 Args = dict[str, Any]
@@ -212,7 +213,7 @@ class HookRegistry:
                     answer = await answer
             return _sensible(event, answer)
         except asyncio.CancelledError as error:
-            if _is_being_cancelled():
+            if is_being_cancelled():
                 raise
             _skip(hook, event, error)  # raised inside the handler: something it awaited was cancelled
         except Exception as error:  # noqa: BLE001 - E4: a handler's error must not fail the agent
@@ -267,11 +268,6 @@ def _sensible(event: Event, answer: object) -> Answer:
 
 def _skip(hook: Hook, event: Event, error: BaseException) -> None:
     log.warning("hook.skipped", hook=hook.name, on=type(event).__name__, error=error)
-
-
-def _is_being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _check_kinds(kinds: tuple[Kind, ...], tool: str | None) -> None:

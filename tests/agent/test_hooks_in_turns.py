@@ -3,7 +3,7 @@
 import pytest
 
 from reference_agent.turn import hooks
-from reference_agent.turn.agent import GaveUp
+from reference_agent.turn.ending import GaveUp
 from reference_agent.turn.tools import Tool
 from tests.agent.helpers import Home, entry, on, say, step
 

@@ -4,8 +4,8 @@ import pytest
 
 from reference_agent.messages import Message
 from reference_agent.turn import hooks
-from reference_agent.turn.agent import GaveUp
 from reference_agent.turn.cadence import Cadence
+from reference_agent.turn.ending import GaveUp
 from tests.agent.helpers import TURNS, TWO_TURNS, Home, entry, events, on, play, say, step
 
 

@@ -66,7 +66,7 @@ def test_a_decision_is_loaded_exactly_as_stored(kind, message):
     async def read(store):
         return await store.decision(1), await store.spent_tokens(), await store.decision(2)
 
-    _, found = written_and_read(kind, lambda s: s.record_decision(1, message, Usage(3, 4)), read)
+    _, found = written_and_read(kind, lambda s: s.record_decision(1, "r", message, Usage(3, 4)), read)
     assert found == (message, 7, None)
 
 
@@ -78,7 +78,7 @@ def test_errors_are_loaded_as_they_were_stored(kind, context, text, attempt):
     async def read(store):
         return await store.errors(), await store.errors(5), await store.errors(6)
 
-    _, found = written_and_read(kind, lambda s: s.add_error(5, context, text, attempt), read)
+    _, found = written_and_read(kind, lambda s: s.add_error(5, "r", context, text, attempt), read)
     error = StoredError(5, context, text, attempt)
     assert found == ([error], [error], [])
 

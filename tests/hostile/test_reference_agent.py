@@ -253,10 +253,11 @@ def test_a_log_that_cannot_be_written_fails_nothing(home):
 
 BROKEN = """
 import sys
-from reference_agent.terminal import cli, notes
+from reference_agent.terminal import cli
+from reference_agent.turn.agent import Agent
 async def broken(self, *_, **__):
     raise RuntimeError("on two\\nlines")
-notes.NoteTaker.complete = broken
+Agent._take_turns = broken
 sys.exit(cli.main())
 """
 

@@ -28,6 +28,16 @@ from reference_agent.terminal import cli
 sys.exit(cli.main())
 """
 
+# Keeps every session open, so that descriptors run out, and connections without end.
+GREEDY = """
+import sys
+from reference_agent.service import connections, coordinator
+connections.REQUEST = connections.STALLED = 0.3
+coordinator.FEWEST_OPEN = 10**6
+from reference_agent.terminal import cli
+sys.exit(cli.main())
+"""
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
@@ -317,9 +327,20 @@ def test_silent_connections_take_no_descriptors_from_runs(tmp_path):
     assert complaints(server) == ""
 
 
+def test_more_sessions_than_descriptors_can_be_used_again_and_again(tmp_path):
+    with Server(tmp_path / "state", preexec_fn=few_descriptors) as server, server.client() as http:
+        names = [f"s{number}" for number in range(DESCRIPTORS)]
+        for name in names:
+            assert http.post("/sessions", json={"id": name}).status_code == 201
+        for name in names[::9]:
+            said = {"content": "milk", "request_id": "a", "wait": True}
+            assert http.post(f"/sessions/{name}/messages", json=said).json()["state"] == "answered"
+        assert server.end() == 143
+    assert complaints(server) == ""
+
+
 def test_without_descriptors_clients_are_refused_in_one_line_and_open_sessions_go_on(tmp_path):
-    hasty = HASTY.replace("= server.IDLE", "")  # but the connection of the client below stays open
-    how = {"code": hasty, "preexec_fn": few_descriptors}
+    how = {"code": GREEDY, "preexec_fn": few_descriptors}
     with Server(tmp_path / "state", **how) as server, server.client() as http:
         for number in range(DESCRIPTORS):
             status = http.post("/sessions", json={"id": f"s{number}"}).status_code

@@ -193,6 +193,7 @@ def test_a_watcher_gets_every_status_and_interruption_after_its_position(service
         await coordinator.cancel("s")
         observed = [e for e in service.log() if e["kind"] in ("status.derived", "run.interrupted")]
         told = [event.get("status", "run.interrupted") for event in observed]
+        told = [status for status in told if status != "running"]  # whether that is seen depends on the loop
         assert told == ["idle", "waiting", "run.interrupted", "interrupted_waiting", "waiting", "idle"]
         for start in range(len(service.log()) + 1):
             wanted = [event for event in observed if event["seq"] > start]

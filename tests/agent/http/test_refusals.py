@@ -235,9 +235,12 @@ def test_a_bug_is_500_and_reveals_only_its_exception_type(service):
         await client("GET", "/sessions/s/requests/a")
         service.model.complete = complete
         said = {"content": "b", "request_id": "b", "wait": True}
-        await client.error(500, "internal", "POST", "/sessions/s/messages", said)
+        failed = await client("POST", "/sessions/s/messages", said)
+        assert failed["state"] == "failed"
+        assert "RuntimeError" in failed["reason"]
+        assert "broken" not in failed["reason"]
         del service.model.complete
-        assert (await client.say("b", "b"))["state"] == "answered"  # and it continues
+        assert (await client.say("c", "c"))["state"] == "answered"  # and it continues
 
     run(service, main)
 
