@@ -41,20 +41,27 @@ def _others(facts: Facts, operation: Operation, *names: str) -> bool:
 
 
 def _may_be_running(facts: Facts, operation: Operation) -> bool:
-    """Another operation of the session overlaps, or one of this boot did not wait for the end."""
+    """Another operation of the session overlaps, or one of this boot did not wait for the end.
+
+    Nor does one that is answered with an error of the disk: only what it wanted to report has failed.
+    """
     for other in facts.operations:
         if other is operation or other.life != operation.life or other.began > operation.ended:
             continue
         left_it = other.result is None or other.state == "running" or "left" in other.result
+        left_it = left_it or other.refused == NOT_DURABLE
         if other.overlaps(operation) or left_it or other.name in ("resume", "race", "continue"):
             return True
     return False
 
 
-def _has_nothing(operation: Operation) -> bool:
-    """`continue` may be refused unless the session says that a run was interrupted."""
+def _has_nothing(facts: Facts, operation: Operation) -> bool:
+    """`continue` may be refused unless the session says that a run was interrupted.
+
+    With a failing disk the session cannot record that the run has ended since.
+    """
     result = operation.result or {}
-    return result.get("status") not in ("interrupted_startup",)
+    return result.get("status") != "interrupted_startup" or operation.life in facts.struck
 
 
 def _accepts_other_words(facts: Facts) -> Iterator[Violation]:
@@ -76,5 +83,7 @@ REASONS: dict[str, Reason] = {
     "session_busy": lambda facts, operation: operation.name == "twin" or _others(facts, operation, "twin"),
     "request_id_reused": _reused,
     BUSY: _may_be_running,
-    NOTHING: lambda _facts, operation: operation.name in ("rotate", "cancel") or _has_nothing(operation),
+    NOTHING: lambda facts, operation: (
+        operation.name in ("rotate", "cancel") or _has_nothing(facts, operation)
+    ),
 }

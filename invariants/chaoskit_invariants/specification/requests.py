@@ -98,7 +98,8 @@ def _stays_cancelled(facts: Facts, cancel: Operation) -> Iterator[Violation]:
     same = [o for o in facts.named(*POSTS) if o.args.get("words") == words and request_of(o) != request]
     for ask in facts.asks:
         # Requests with the same words cannot be told apart in a conversation.
-        if ask.place > cancel.ended and ask.words == words and not same and cancel.state == "running":
+        late = cancel.ended < ask.place < _ended_otherwise(facts, request, cancel)
+        if late and ask.words == words and not same and cancel.state == "running":
             yield Violation("cancel lost", f"{request} was cancelled, and the model is asked for it again")
             return
     for operation in facts.named(*TALKS):
@@ -109,6 +110,12 @@ def _stays_cancelled(facts: Facts, cancel: Operation) -> Iterator[Violation]:
         ):
             yield Violation("cancel lost", f"{request} was cancelled, and waits")
             return
+
+
+def _ended_otherwise(facts: Facts, request: str, cancel: Operation) -> float:
+    """Where a client saw that the request had failed or was answered at the moment it was cancelled."""
+    talks = (o for o in facts.named(*TALKS) if request_of(o) == request and o.ended > cancel.began)
+    return min((o.ended for o in talks if o.state in ("failed", "answered")), default=float("inf"))
 
 
 def ends(facts: Facts) -> Iterator[Violation]:
