@@ -123,10 +123,15 @@ class ToolRunner:
 
     async def _remember(self, call: ToolCall, key: str, outcome: CallOutcome) -> CallOutcome:
         """Record the outcome of a call without effects, so that later turns rest on the same facts."""
+        return await self._told(call, await self._record(call, key, outcome))
+
+    async def _record(self, call: ToolCall, key: str, outcome: CallOutcome) -> CallOutcome:
+        """The model is shown this result: it is the call's own from now on, whatever a restart changes."""
+        known: CallStatus = "completed" if outcome.status == "completed" else "failed"
         await self._backlog.write(
-            "call.read", lambda: self._store.record_reading(call, key, outcome.status, outcome.text)
+            "call.read", lambda: self._store.record_reading(call, key, known, outcome.text)
         )
-        return await self._told(call, outcome)
+        return outcome
 
     async def _mutate(self, tool: Tool, call: ToolCall, key: str) -> CallOutcome:
         try:
@@ -135,7 +140,7 @@ class ToolRunner:
             log.warning("tool.refused", tool=call.name, error=str(error))
             return await self._remember(call, key, CallOutcome(f"error: not run: {error}", "failed"))
         if done is not None:  # the recorded result, verbatim
-            return CallOutcome(done.result or "", done.status)
+            return await self._record(call, key, CallOutcome(done.result or "", done.status))
         if tool.waits_for is not None:
             return await self._settle(tool, RecordedCall(call.id, call.name, call.args, key, "issued", None))
         outcome = await self._attempt(tool, call.args, key)
