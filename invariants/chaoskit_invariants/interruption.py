@@ -75,11 +75,14 @@ def _event(line: str) -> dict[str, Any] | None:
 
 
 def _once(run: str, kinds: list[str]) -> Iterator[Violation]:
-    """Check that there is one end, after a start."""
+    """Check that there is one end, after a start.
+
+    A restart may infer an interruption from the log before it learns from the store how the run had ended.
+    """
     interrupted, ended = kinds.count(INTERRUPTED), sum(map(kinds.count, ENDS))
     if interrupted > 1:
         yield Violation("repeated", f"{run} has {interrupted} interruption records instead of one")
-    elif interrupted and ended:
+    elif interrupted and ended and kinds.index(INTERRUPTED) > _first_end(kinds):
         yield Violation("contradicted", f"{run} is recorded both as ended and as interrupted")
     elif ended > 1:
         yield Violation("ended-twice", f"{run} has {ended} records of its end instead of one")
@@ -87,6 +90,10 @@ def _once(run: str, kinds: list[str]) -> Iterator[Violation]:
         yield Violation("missing", f"{run} ended, but the log has no record of it")
     elif "run.started" not in kinds[: kinds.index(next(k for k in kinds if k in (INTERRUPTED, *ENDS)))]:
         yield Violation("unstarted", f"{run} has a record of its end, but no record of its start before it")
+
+
+def _first_end(kinds: list[str]) -> int:
+    return next(place for place, kind in enumerate(kinds) if kind in ENDS)
 
 
 def _earned(run: str, own: list[Line], lives: _Lives, lines: list[Line]) -> Iterator[Violation]:

@@ -266,8 +266,7 @@ class Agent:
 
     def _new_turn(self) -> int:
         """A turn that was never used: what is recorded for one request must not be taken for another's."""
-        self._last_turn += 1
-        return self._last_turn
+        return self._last_turn + 1
 
     async def _fulfil(self, request: Request, watch: Watcher | None) -> str:
         self._in_progress = request.request_id
@@ -312,6 +311,7 @@ class Agent:
     async def _start(self, request: Request) -> Run:
         """Start a new run, or continue the parked one."""
         self._ended.pop(request.request_id, None)
+        self._last_turn = max(self._last_turn, request.first_turn)
         parked, self.parked = self.parked, None
         if parked and parked.request_id == request.request_id:
             return parked
@@ -435,6 +435,7 @@ class Agent:
         system = "\n".join([self._options.system, *self._said_by_hooks])
         self._said_by_hooks.clear()
         name = request.request_id
+        self._last_turn = max(self._last_turn, turn)
         answer = await self._model.ask(turn, name, list(self._conversation), system, watch)
         message = self._with_ids_of_its_own(answer.message)
         usage = answer.usage
