@@ -177,10 +177,15 @@ def run(
     """
     terminal = Terminal(to_stderr=json_file == "-")
     # All of them: a wrong name is an error before anything is run or written.
-    named = [registry.resolve(Settings(scenario=name, faults=fault, **options)) for name in scenarios]
+    wanted = [Settings(scenario=name, faults=fault, **options) for name in scenarios]
+    named = [registry.resolve(settings) for settings in wanted]
     if any(each.settings.watches_disk for each in named):
         check_disk()
-    places = [directory / _name_of(each.settings) for each in named]
+    # A default does not appear in the name of a directory; the kinds of faults that `all` means do.
+    places = [
+        directory / _name_of(msgspec.structs.replace(each.settings, store=asked.store))
+        for each, asked in zip(named, wanted, strict=True)
+    ]
     resolved = [
         msgspec.structs.replace(
             each, settings=msgspec.structs.replace(each.settings, keep=str(place / "runs"))

@@ -8,6 +8,7 @@ pytestmark = pytest.mark.stress
 SEED = 11
 # Found in minutes, not in seconds: see test_exhaustive.
 RARE = {
+    "forgets-equal-calls": ("kill",),
     "forgets-refusals": ("disk",),
     "repeats-cancelled-writes": ("disk",),
     "confirms-unsynced": ("kill", "power"),
