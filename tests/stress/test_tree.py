@@ -55,7 +55,7 @@ def test_crashes_at_system_calls(chaos, store):
 @pytest.mark.parametrize("store", STORES)
 def test_errors_of_the_disk(chaos, store):
     outcome = chaos.run("tree", store=store, faults=("disk",), plan="sample", runs=50)
-    if {finding for finding in outcome.findings} == {"daemon-model"}:
+    if set(outcome.findings) == {"daemon-model"}:
         pytest.xfail(
             "open: a mailbox that stays full after two disk errors; the model or the daemon is wrong"
         )
