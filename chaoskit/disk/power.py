@@ -87,6 +87,9 @@ Linux 5.6 or newer, or the option dioread_nolock.
      knows, but generates no states.)
  X6  sync writes everything, but does not flush the disk's own cache if no metadata is left to write: data
      overwritten in place can still be lost, until the next fsync of a file.
+ X7  A truncation clears the rest of its last block in memory, and its commit does not wait for that. If the
+     file then grows without a write to that block, the old bytes may be back, until the file is synced. (Of
+     this, too, the model knows, but generates no states.)
 
 `btrfs`
  B1  A commit makes names, sizes and truncations so far durable, and the data that was written back until
@@ -95,9 +98,10 @@ Linux 5.6 or newer, or the option dioread_nolock.
      all. Each page has a content that it had at some time, independently of pages elsewhere in the file: the
      kernel writes back by offset, any part at any time. When a writeback ends, a commit stores the size that
      the file has by then, so that a lost append may read as zeros if an earlier writeback of other pages was
-     still going on. No single write is torn, not even one under way. (It may be, between pages, if a part is
-     written back. A truncation writes back the block that it ends in: that one may be newer than the others.
-     These are not generated.)
+     still going on. (A write beyond the end of the file writes the page in which it ended again: that may be
+     the earlier writeback.) No single write is torn, not even one under way. (It may be, between pages, if a
+     part is written back. A truncation writes back the block that it ends in: that one may be newer than the
+     others. These are not generated.)
  B3  fsync or fdatasync of a file writes it to a log: its data, its names, and the new directories above it,
      without their entries. Nothing else becomes durable. If the file was renamed, the directory that it was
      in is logged, too, and so is the new name of a file whose old name it has. fsync of a directory logs its

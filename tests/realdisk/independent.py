@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from chaoskit.disk.apply import apply_data
 from chaoskit.disk.filedata import PAGE, FileData, Leaf, leaf
 from chaoskit.disk.image import FileNode, Image, SymlinkNode
+from chaoskit.disk.ops import Op
 from chaoskit.disk.profiles.inplace import NOTHING, DataChoice, OrderedFile, written
 from chaoskit.disk.profiles.journaled import JournaledModel
 from tests.disk.listings import Content
@@ -36,11 +37,23 @@ def _fits(model: JournaledModel, image: Image, bare: Image, cut: int, state: Map
         if isinstance(node, FileNode):
             replayed = node.data.digest != bare.data(number).digest  # from the log (B3)
             file = None if replayed else model.files.get(number)
-            if not isinstance(found, bytes) or not _content_fits(file, node.data, cut, found):
+            if not isinstance(found, bytes):
+                return False
+            found = _cleared(model.uncleared.get(number, {}), model.kill.data(number), found)
+            if not _content_fits(file, node.data, cut, found):
                 return False
         elif found != (node.target if isinstance(node, SymlinkNode) else None):
             return False
     return True
+
+
+def _cleared(uncleared: Mapping[int, list[Leaf]], current: FileData, found: bytes) -> bytes:
+    """X7: pages that show what a truncation did not clear, as if it had."""
+    for page, contents in uncleared.items():
+        if any(_matches(content, page, found) for content in contents):
+            here = current.page(page).ljust(PAGE, b"\0")[: len(found) - page * PAGE]
+            found = found[: page * PAGE] + here + found[page * PAGE + len(here) :]
+    return found
 
 
 def _content_fits(file: OrderedFile | None, durable: FileData, cut: int, found: bytes) -> bool:
@@ -71,8 +84,13 @@ def _shows_anything(file: OrderedFile, time: int, found: bytes) -> bool:
     return any(
         _matches(file.version_before(at + 1).pages.get(page), page, found)
         for at, op in writes
-        for page in written(op)
+        for page in (*written(op), *_rewritten(op, file.version_before(at).size))
     )
+
+
+def _rewritten(op: Op, size: int) -> tuple[int, ...]:
+    """B2: a write beyond the end of the file writes the page in which it ended again."""
+    return (size // PAGE,) if op.offset > size and size % PAGE else ()
 
 
 def _size_fits(file: OrderedFile, cut: int, found: bytes) -> bool:

@@ -31,6 +31,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     sync_flushes: bool  # sync flushes the disk's cache even if there is no metadata to write (X6)
     logs_inodes: bool  # a rename or link is one that fdatasync of the file waits for (X1)
     in_place: bool  # pages that have a block are overwritten (E4), not written elsewhere (B2)
+    clears_later: bool  # a committed truncation may not have cleared the rest of its last block yet (X7)
 
 
 EXT4 = Rules(
@@ -42,6 +43,7 @@ EXT4 = Rules(
     sync_flushes=True,
     logs_inodes=False,
     in_place=True,
+    clears_later=False,
 )
 XFS = Rules(
     sizes_first=False,
@@ -52,6 +54,7 @@ XFS = Rules(
     sync_flushes=False,
     logs_inodes=True,
     in_place=True,
+    clears_later=True,
 )
 BTRFS = Rules(
     sizes_first=False,
@@ -62,6 +65,7 @@ BTRFS = Rules(
     sync_flushes=True,
     logs_inodes=False,
     in_place=False,
+    clears_later=False,
 )
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import msgspec
 
 from chaoskit.disk.apply import apply, initial_image
-from chaoskit.disk.filedata import PAGE, FileData, leaf, pages_of
+from chaoskit.disk.filedata import PAGE, FileData, Leaf, leaf, pages_of
 from chaoskit.disk.image import DirNode, FileNode, Image
 from chaoskit.disk.ops import NAME_KINDS, SYNC_KINDS, Op, Trace, closes_of
 from chaoskit.disk.profiles.inplace import NOTHING, DataChoice, OrderedFile, Rules, written
@@ -53,6 +53,7 @@ class JournaledModel:
         self._changed: dict[int, int] = {}  # object -> the last operation that changed its inode (E2)
         self._reshaped: dict[int, int] = {}  # ... in a way that fdatasync waits for
         self._last = -1  # the latest write
+        self.uncleared: dict[int, dict[int, list[Leaf]]] = {}  # file -> page -> what may be there again (X7)
 
     @property
     def kill(self) -> Image:
@@ -105,6 +106,8 @@ class JournaledModel:
         beyond = self._sets_size(op) and end > self.bares[-1].data(op.file).size
         if self.rules.writes_back_first and beyond and op.file in self.files:
             self._flush(op.file, position, position)
+        if self.rules.clears_later and op.kind == "truncate" and op.length % PAGE:
+            self._note_uncleared(op)
         same_size = op.kind == "truncate" and op.length == self.kills[-2].data(op.file).size
         if op.kind != "allocate" or not op.keep_size:  # else it changes nothing that can be read
             self._file(op.file).add(position, op, self.kill.data(op.file))
@@ -118,6 +121,13 @@ class JournaledModel:
             self._reshaped[op.file] = position
         if self.rules.allocates_early and op.kind == "truncate" and op.length == 0:
             self._rewritten.add(op.file)
+
+    def _note_uncleared(self, op: Op) -> None:
+        """X7: every content that the block had may still be on disk."""
+        file, page = self._file(op.file), op.length // PAGE
+        contents = [file.base.pages.get(page), *(version.pages.get(page) for version in file.versions)]
+        pages = self.uncleared.setdefault(op.file, {})
+        pages[page] = [*pages.get(page, ()), *(content for content in contents if content)]
 
     def _sets_size(self, op: Op) -> bool:
         return op.kind == "truncate" or (op.kind == "allocate" and not op.keep_size)
@@ -178,6 +188,8 @@ class JournaledModel:
         file = self.files.pop(op.file, None)
         if file:
             self._settle_data(op, file)
+        if op.kind != "write":
+            self.uncleared.pop(op.file, None)
         self._index_files()
 
     def _settle_all(self) -> None:
