@@ -57,6 +57,31 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     verifiable: bool = False  # answers "did this happen?"
 
 
+class Drill(msgspec.Struct, frozen=True, kw_only=True):
+    """The campaign that finds a mutant: options of `chaoskit run`."""
+
+    scenario: str
+    faults: tuple[str, ...] = ("kill",)
+    plan: Literal["sweep", "sample"] = "sweep"
+    points: Literal["named", "syscalls"] = "named"
+    profile: Literal["ext4", "posix"] = "ext4"
+    store: str | None = None
+
+    def command(self, mutant: str) -> str:
+        default = Drill(scenario=self.scenario)
+        wanted = {
+            "--fault": ",".join(self.faults) if self.faults != default.faults else None,
+            "--plan": self.plan if self.plan != default.plan else None,
+            "--points": self.points if self.points != default.points else None,
+            "--profile": self.profile if self.profile != default.profile else None,
+            "--store": self.store,
+        }
+        options = [f" {name} {value}" for name, value in wanted.items() if value]
+        if self.plan == "sample":
+            options.append(" --until-violation --for 15m")
+        return f"chaoskit run {self.scenario} --mutant {mutant}{''.join(options)}"
+
+
 class Mutant(msgspec.Struct, frozen=True, kw_only=True):
     """A deliberately broken agent; `patch` is `module:function`, called in each life before the entry."""
 
@@ -64,6 +89,8 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     breaks: str  # the invariant that must catch it
     patch: str
+    violates: tuple[str, ...] = ()  # the requirements of the agent that its bug violates
+    drill: Drill | None = None
     stores: tuple[str, ...] = ()  # stores on which it is broken; empty: all
 
 

@@ -15,6 +15,16 @@ from chaoskit.search.tiers import tiers
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "registry.md"
+FIRE_DRILL = DOCS / "fire-drill.md"
+NAMES = Path(__file__).parent / "requirement-names.txt"
+# Requirements of the agent that no history can violate, and what proves them instead.
+NOT_JUDGED = {
+    "O6": "is a rule about imports: `ci/check`",
+    "S5": "is how the scenario `tree` is swept",
+    "S6": "is the list of its invariants",
+    "S7": "is how it is fuzzed",
+    "S8": "is how pytest runs it",
+}
 POWER_LOSS = DOCS / "power-loss.md"
 
 
@@ -64,6 +74,45 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def requirements() -> dict[str, str]:
+    lines = [line for line in NAMES.read_text().splitlines() if line and not line.startswith("#")]
+    return dict(line.split(" ", 1) for line in lines)
+
+
+def promises() -> dict[str, str]:
+    """The requirements of the agent that a history can violate."""
+    return {name: text for name, text in requirements().items() if name[0] != "C" and name not in NOT_JUDGED}
+
+
+def fire_drill() -> str:
+    mutants = {mutant.name: mutant for s in registry.scenarios().values() for mutant in s.mutants}
+    rows = []
+    for name, text in promises().items():
+        bugs = [mutant for mutant in mutants.values() if name in mutant.violates and mutant.drill]
+        judges = sorted({mutant.breaks for mutant in bugs})
+        scenarios = sorted({mutant.drill.scenario for mutant in bugs if mutant.drill})
+        faults = sorted({fault for mutant in bugs if mutant.drill for fault in mutant.drill.faults})
+        rows.append(
+            (
+                f"{name} {text}",
+                *(", ".join(each) for each in (judges, scenarios, faults)),
+                ", ".join(mutant.name for mutant in bugs),
+            )
+        )
+    head = ("requirement", "judged by", "in scenario", "under faults", "mutants that violate it")
+    return "\n".join(list(table("Table", head, rows))[3:]) + "\n"
+
+
+def drills() -> str:
+    mutants = {mutant.name: mutant for s in registry.scenarios().values() for mutant in s.mutants}
+    lines = [f"- `{m.drill.command(m.name)}`: {m.summary}" for m in mutants.values() if m.drill]
+    return "\n".join(lines) + "\n"
+
+
+def not_judged() -> str:
+    return "\n".join(f"- {name}: {why}" for name, why in NOT_JUDGED.items()) + "\n"
+
+
 def measured() -> str:
     """What is left after a save had returned, with counts; what may be found if it had not."""
     data = json.loads((DOCS / "power-loss.json").read_text())
@@ -110,8 +159,20 @@ def _cell(row: dict) -> str:  # type: ignore[type-arg]
     return ", ".join(parts) + (f"; meanwhile: {', '.join(risky)}" if risky else "")
 
 
-def with_table(text: str) -> str:
-    for mark, table in (("measured", measured()), ("stores", stores())):
+TABLES = {
+    "measured": measured,
+    "stores": stores,
+    "requirements": fire_drill,
+    "not judged": not_judged,
+    "drills": drills,
+}
+
+
+def with_tables(text: str) -> str:
+    for mark in re.findall("<!-- ([a-z ]+) -->", text):
+        if mark not in TABLES:
+            continue
+        table = TABLES[mark]()
         parts = f"(?s)(<!-- {mark} -->\\n).*?(<!-- end -->\\n)"
         text = re.sub(parts, lambda m, table=table: f"{m[1]}\n{table}\n{m[2]}", text)
     return text
@@ -119,4 +180,5 @@ def with_table(text: str) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page())
-    POWER_LOSS.write_text(with_table(POWER_LOSS.read_text()))
+    for generated in (POWER_LOSS, FIRE_DRILL):
+        generated.write_text(with_tables(generated.read_text()))

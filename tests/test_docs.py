@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from chaoskit import registry
 from tests.agent.test_serve import free_port
 
 ROOT = Path(__file__).parent.parent
@@ -28,8 +29,20 @@ def test_the_tables_are_generated_from_the_registries():
 
 
 def test_the_table_of_power_losses_is_what_was_measured():
-    with_table = runpy.run_path(str(ROOT / "ci" / "tables.py"))["with_table"]
-    assert PAGES["power-loss.md"] == with_table(PAGES["power-loss.md"]), "run: python ci/tables.py"
+    with_tables = runpy.run_path(str(ROOT / "ci" / "tables.py"))["with_tables"]
+    for page in ("power-loss.md", "fire-drill.md"):
+        assert PAGES[page] == with_tables(PAGES[page]), "run: python ci/tables.py"
+
+
+def test_every_promise_of_the_agent_has_a_mutant_that_an_invariant_must_catch():
+    promises = runpy.run_path(str(ROOT / "ci" / "tables.py"))["promises"]()
+    scenarios = registry.scenarios()
+    mutants = [mutant for scenario in scenarios.values() for mutant in scenario.mutants]
+    assert set(promises) == {name for mutant in mutants for name in mutant.violates}
+    for mutant in mutants:
+        assert mutant.violates, f"{mutant.name} violates nothing"
+        assert mutant.breaks in scenarios[mutant.drill.scenario].invariants, mutant.name
+        assert mutant in scenarios[mutant.drill.scenario].mutants, mutant.name
 
 
 def test_the_code_on_the_page_about_power_loss_works(tmp_path):

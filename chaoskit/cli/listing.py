@@ -69,7 +69,13 @@ def _rows(what: str, scenario: str | None, **options: Any) -> list[tuple[str, st
 
 def _mutants(scenarios: list[str]) -> list[tuple[str, str]]:
     found = {m.name: m for name in scenarios for m in registry.scenario(name).mutants}
-    return [(m.name, f"{m.summary} (caught by {m.breaks}{_stores(m, '; ')})") for m in found.values()]
+    return [
+        (m.name, f"{m.summary} (caught by {m.breaks}{_stores(m, '; ')}){_drill(m)}") for m in found.values()
+    ]
+
+
+def _drill(mutant: Mutant) -> str:
+    return f": {mutant.drill.command(mutant.name)}" if mutant.drill else ""
 
 
 def _scenarios() -> list[tuple[str, str]]:

@@ -2,6 +2,8 @@
 
 import re
 
+import msgspec
+
 from chaoskit import registry, repro
 from chaoskit.search.baseline import undisturbed
 from chaoskit.search.rig import open_rig
@@ -11,6 +13,16 @@ from chaoskit.settings import settings_of
 def sweep(runs):
     """Every point, and the recoveries that pass other points. `test_exhaustive` crashes all recoveries."""
     return {"runs": runs, "accept_incomplete": True}
+
+
+def drill(mutant):
+    """The options of the campaign that finds it."""
+    options = msgspec.structs.asdict(mutant.drill)
+    return {**options, "mutant": mutant.name, "seed": 1}
+
+
+def limit(options):
+    return {"runs": 60} if options["plan"] == "sample" else {}
 
 
 def assert_met_again(witness, times=20):

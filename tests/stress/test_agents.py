@@ -3,7 +3,7 @@
 import pytest
 
 from chaoskit import registry
-from tests.stress.helpers import assert_met_again, caught, sweep
+from tests.stress.helpers import assert_met_again, caught, drill, limit, sweep
 
 pytestmark = pytest.mark.stress
 
@@ -17,30 +17,9 @@ SCENARIOS = [
     "parallel",
     "migration",
 ]
-POWER_ONLY = {
-    "unsynced-log": "ext4",
-    "acknowledges-before-sync": "ext4",
-    "unsynced-directory": "posix",
-    "synchronous-normal": "ext4",
-}
-ELSEWHERE = {
-    "forgets-attempts": {"scenario": "retry"},
-    "version-by-turn": {"scenario": "cadence-periodic"},
-    "half-migration": {"scenario": "migration"},
-    "upgrades-config-to-zero": {"scenario": "retry"},
-    "shows-rolled-back": {"scenario": "cadence-periodic"},
-    "skips-hooks-on-resume": {"scenario": "hooks"},
-    "ignores-cadence": {"scenario": "cadence-call"},
-    "forgets-plan": {"scenario": "hooks"},
-    "refuses-torn-line": {"points": "syscalls", "plan": "sample", "runs": 60, "store": "files"},
-    "claims-while-degraded": {"faults": ("disk",), "plan": "sample", "runs": 60},
-}
 # Those of the other store are tried in test_files.
-MUTANTS = {
-    mutant.name: mutant.breaks
-    for mutant in registry.scenario("payments").mutants
-    if mutant.stores != ("files",)
-}
+MUTANTS = {m.name: m for m in registry.scenario("payments").mutants if m.stores != ("files",)}
+POWER_ONLY = [name for name, mutant in MUTANTS.items() if mutant.drill.faults == ("power",)]
 
 
 @pytest.mark.requirement("C1", "K2", "K3", "K4", "K6", "K7", "K8", "H4", "H5", "H6", "H8")
@@ -86,17 +65,17 @@ def test_no_error_of_the_disk_makes_it_claim_what_is_not_durable(chaos, name):
 @pytest.mark.requirement("C2", "K4", "K6", "K7", "K8", "H5", "H6")
 @pytest.mark.parametrize("name", [name for name in MUTANTS if name not in POWER_ONLY])
 def test_each_mutant_is_caught_by_the_invariant_meant_for_it(chaos, name):
-    options = {"scenario": "payments", "seed": 1, **ELSEWHERE.get(name, {})}
-    found = caught(chaos, MUTANTS[name], mutant=name, **options)
+    options = drill(MUTANTS[name])
+    found = caught(chaos, MUTANTS[name].breaks, **options, **limit(options))
     assert_met_again(found.result.witnesses[0])
 
 
 @pytest.mark.requirement("C2")
-@pytest.mark.parametrize("name", [name for name in POWER_ONLY if name in MUTANTS])
+@pytest.mark.parametrize("name", POWER_ONLY)
 def test_what_only_a_loss_of_power_can_see(chaos, name):
     chaos.run("payments", mutant=name, seed=1, depth=1).assert_holds()
-    found = chaos.run("payments", mutant=name, faults=("power",), profile=POWER_ONLY[name], runs=250, seed=1)
-    found.assert_violates(MUTANTS[name])
+    found = chaos.run(**drill(MUTANTS[name]), runs=250)
+    found.assert_violates(MUTANTS[name].breaks)
     hints = [line for witness in found.result.witnesses for line in str(witness.hint).splitlines()]
     assert any(line.startswith("missing: fsync of") for line in hints)
     assert_met_again(found.result.witnesses[0])

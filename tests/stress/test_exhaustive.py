@@ -38,7 +38,8 @@ def test_every_error_of_the_disk(chaos, shard):
     assert outcome.result.found.missed == 0
 
 
-@pytest.mark.parametrize(("mutant", "faults"), test_whole.RARE.items())
-def test_a_bug_of_the_agent_that_is_rare_is_found_again(chaos, mutant, faults):
+@pytest.mark.parametrize("mutant", test_whole.RARE)
+def test_a_bug_of_the_agent_that_is_rare_is_found_again(chaos, mutant):
+    faults = test_whole.MUTANTS[mutant].drill.faults
     outcome = test_whole.fuzz(chaos, mutant=mutant, faults=faults, seconds=900.0, until_violation=True)
     outcome.assert_violates("specification")

@@ -3,21 +3,20 @@
 import pytest
 
 from chaoskit import registry
-from tests.stress.helpers import caught
-from tests.stress.test_agents import ELSEWHERE, POWER_ONLY, SCENARIOS
+from tests.stress.helpers import caught, drill, limit
+from tests.stress.test_agents import SCENARIOS
 
 pytestmark = [pytest.mark.stress, pytest.mark.requirement("O1")]
 
 ON_FILES = [name for name in SCENARIOS if "files" in registry.scenario(name).stores]
 MUTANTS = {
-    mutant.name: mutant.breaks
+    mutant.name: mutant
     for mutant in registry.scenario("payments").mutants
     if not mutant.stores or "files" in mutant.stores
 }
-
-
+POWER_ONLY = [name for name, mutant in MUTANTS.items() if mutant.drill.faults == ("power",)]
 # Here the log is also the journal: a lost line shows first as a lost decision.
-MUTANTS["acknowledges-before-sync"] = "model-calls"
+ELSEWHERE = {"acknowledges-before-sync": "model-calls"}
 
 
 def test_only_the_upgrade_of_a_database_needs_one():
@@ -81,17 +80,13 @@ HERE = [
 @pytest.mark.requirement("C2")
 @pytest.mark.parametrize("name", HERE)
 def test_each_mutant_is_caught_by_the_invariant_meant_for_it(chaos, name):
-    options = {"scenario": "payments", "seed": 1, **ELSEWHERE.get(name, {}), "store": "files"}
-    caught(chaos, MUTANTS[name], mutant=name, **options)
+    options = {**drill(MUTANTS[name]), "store": "files"}
+    caught(chaos, MUTANTS[name].breaks, **options, **limit(options))
 
 
 @pytest.mark.requirement("C2")
-@pytest.mark.parametrize("name", [name for name in POWER_ONLY if name in MUTANTS])
+@pytest.mark.parametrize("name", POWER_ONLY)
 def test_what_only_a_loss_of_power_can_see(chaos, name):
     chaos.run("payments", store="files", mutant=name, seed=1, depth=1).assert_holds()
-    found = chaos.run(
-        "payments", store="files", mutant=name, faults=("power",), runs=250, seed=1, profile=POWER_ONLY[name]
-    )
-    found.assert_violates(MUTANTS[name])
-    hints = [line for witness in found.result.witnesses for line in str(witness.hint).splitlines()]
-    assert any(line.startswith("missing: fsync of") for line in hints)
+    found = chaos.run(**{**drill(MUTANTS[name]), "store": "files"}, runs=250)
+    found.assert_violates(ELSEWHERE.get(name, MUTANTS[name].breaks))
