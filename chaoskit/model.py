@@ -66,6 +66,7 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True):
     points: Literal["named", "syscalls"] = "named"
     profile: Literal["ext4", "posix"] = "ext4"
     store: str | None = None
+    agents: int | None = None
 
     def command(self, mutant: str) -> str:
         default = Drill(scenario=self.scenario)
@@ -75,6 +76,7 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True):
             "--points": self.points if self.points != default.points else None,
             "--profile": self.profile if self.profile != default.profile else None,
             "--store": self.store,
+            "--agents": self.agents,
         }
         options = [f" {name} {value}" for name, value in wanted.items() if value]
         if self.plan == "sample":

@@ -1,11 +1,12 @@
-"""Systematic mutants of the reference agent against the fuzzer: which are caught, by what, and which survive.
+"""Changes to the reference agent against the fuzzer: which are caught, by what, and which survive.
 
-    ci/kill-matrix reference_agent/turn --sample 40 --seed 1 --for 25s
+    ci/kill-matrix reference_agent/turn --sample 40 --seed 1 --for 25s      systematic (`source_mutants`)
+    ci/kill-matrix --patches DIR --for 100s                                 every DIR/*.patch
 
-Each mutant is a copy of `reference_agent` with one small change (`source_mutants`), which precedes the
-installed package on the module search path of campaigns of its own. A campaign ends at the first
-violation, and a mutant survives if every campaign holds for its time. One line per mutant is appended to
-a file, so that an interrupted matrix continues where it was.
+Each change is made in a copy of `reference_agent`, which precedes the installed package on the module search
+path of campaigns of its own. A campaign ends at the first violation, and a change survives if every campaign
+holds for its time. One line per change is appended to a file, so that an interrupted matrix continues where
+it was.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import argparse
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +30,8 @@ from source_mutants import SourceMutant, mutants_of
 
 ROOT = Path(__file__).resolve().parent.parent
 AGENT = ROOT / "reference_agent"
-KILLS = {1: "caught", 2: "cannot be tested", 3: "unknown", 4: "internal error", 0: "survived"}
+ON_FILES = {"files", "fold", "lines", "files_kind", "event_log"}  # modules that only one store uses
+SHARED = {"store"}  # rooms that the daemon uses, too
 NEVER_JUDGED = ("terminal", "logs")  # no workload goes through the command line
 LONGEST = 120.0  # beyond its time limit, until a campaign counts as hung
 
@@ -38,41 +41,65 @@ class Campaign(NamedTuple):
     options: tuple[str, ...]
 
 
-def campaigns_for(module: Path) -> list[Campaign]:
-    """What goes through a module most often, first."""
-    room, on_files = module.parent.name, module.stem in ("files", "fold", "lines", "files_kind", "event_log")
-    store = ("--store", "files") if on_files else ()
+class Change(NamedTuple):
+    name: str
+    files: tuple[Path, ...]  # that it changes, relative to the agent
+    make: Callable[[Path], None]  # in a copy of the agent
+
+
+def campaigns_for(files: Collection[Path]) -> list[Campaign]:
+    """What goes through these modules most often, first."""
+    rooms = {file.parts[0] for file in files}
+    stores = ("files",) if {file.stem for file in files} & ON_FILES else ("sqlite",)
+    if not rooms & {"daemon", *SHARED}:
+        stores = ("sqlite", "files") if stores == ("sqlite",) else stores
     faults = ("--fault", "kill,disk,power")
-    if room == "daemon":
-        return [Campaign("tree", ("--agents", "4", *faults, *store))]
-    agent = Campaign("agent", (*faults, *store))
-    daemon = Campaign("tree", ("--agents", "4", *faults, *store))
-    service = Campaign("service", ("--fault", "kill"))
-    return {"service": [service, agent], "store": [agent, daemon], "sessions": [agent, service]}.get(
-        room, [agent]
-    )
+    agents = [Campaign("agent", (*faults, "--store", store)) for store in stores]
+    daemons = [Campaign("tree", ("--agents", "5", *faults, "--store", store)) for store in stores]
+    service = Campaign("service", ("--fault", "kill", "--store", stores[0]))
+    if rooms == {"daemon"}:
+        return daemons
+    if "service" in rooms:
+        return [service, *agents]
+    return [*agents, *(daemons if rooms & SHARED else [service])]
 
 
-def chosen(paths: list[Path], sample: int | None, seed: int) -> list[tuple[Path, SourceMutant]]:
+def systematic(paths: list[Path], sample: int | None, seed: int) -> list[Change]:
     modules = sorted(
         {module for path in paths for module in ([path] if path.is_file() else path.rglob("*.py"))}
     )
     judged = [module for module in modules if module.parent.name not in NEVER_JUDGED]
     every = [(module, mutant) for module in judged for mutant in mutants_of(module.read_text())]
-    if sample is None or sample >= len(every):
-        return every
-    return sorted(random.Random(seed).sample(every, sample))
+    if sample is not None and sample < len(every):
+        every = sorted(random.Random(seed).sample(every, sample))
+    return [_with_source(module.relative_to(AGENT), mutant) for module, mutant in every]
 
 
-def tried(module: Path, mutant: SourceMutant, seconds: float, seed: int, jobs: int) -> dict[str, object]:
+def _with_source(file: Path, mutant: SourceMutant) -> Change:
+    def make(copy: Path) -> None:
+        (copy / file).write_text(mutant.source)
+
+    return Change(f"reference_agent/{file}:{mutant}", (file,), make)
+
+
+def from_patch(patch: Path) -> Change:
+    def make(copy: Path) -> None:
+        subprocess.run(["git", "apply", "--unsafe-paths", patch.resolve()], cwd=copy.parent, check=True)
+
+    changed = re.findall(r"^\+\+\+ b/reference_agent/(\S+)", patch.read_text(), re.M)
+    return Change(patch.name, tuple(map(Path, changed)), make)
+
+
+def tried(change: Change, seconds: float, seed: int, jobs: int) -> dict[str, object]:
     began = time.monotonic()
+    campaigns = campaigns_for(change.files)
     with tempfile.TemporaryDirectory() as place:
         copy = Path(place) / "reference_agent"
         shutil.copytree(AGENT, copy, ignore=shutil.ignore_patterns("__pycache__"))
-        (copy / module.relative_to(AGENT)).write_text(mutant.source)
+        change.make(copy)
         how, by = "survived", ""
-        for campaign in campaigns_for(module):
-            how, by = carried_out(campaign, Path(place), seconds, seed, jobs)
+        for campaign in campaigns:
+            how, by = carried_out(campaign, Path(place), seconds / len(campaigns), seed, jobs)
             if how != "survived":
                 break
     return {"how": how, "by": by, "seconds": round(time.monotonic() - began, 1)}
@@ -80,19 +107,9 @@ def tried(module: Path, mutant: SourceMutant, seconds: float, seed: int, jobs: i
 
 def carried_out(campaign: Campaign, place: Path, seconds: float, seed: int, jobs: int) -> tuple[str, str]:
     command = [
-        *(
-            sys.executable,
-            "-m",
-            "chaoskit",
-            "run",
-            campaign.scenario,
-            "--plan",
-            "sample",
-            "--until-violation",
-        ),
-        *campaign.options,
-        *("--for", f"{seconds}s", "--seed", str(seed), "--jobs", str(jobs), "--json", "-"),
-        *("--dir", str(place / "results")),
+        *(str(Path(sys.executable).with_name("chaoskit")), "run", campaign.scenario, *campaign.options),
+        *("--plan", "sample", "--until-violation", "--for", f"{seconds:g}s"),
+        *("--seed", str(seed), "--jobs", str(jobs), "--json", "-", "--dir", str(place / "results")),
     ]
     env = {**os.environ, "PYTHONPATH": str(place)}
     try:
@@ -107,17 +124,15 @@ def carried_out(campaign: Campaign, place: Path, seconds: float, seed: int, jobs
         )
     except subprocess.TimeoutExpired:
         return "hung", campaign.scenario
-    return KILLS.get(done.returncode, f"exit code {done.returncode}"), reason(campaign, done)
-
-
-def reason(campaign: Campaign, done: subprocess.CompletedProcess[str]) -> str:
     try:
         result = json.loads(done.stdout)
     except ValueError:
         last = (done.stderr or done.stdout).strip().splitlines()[-1:] or [""]
-        return f"{campaign.scenario}: {last[0][:200]}"
-    found = sorted({f"{each['invariant']}/{each['kind']}" for each in result["findings"] if "kind" in each})
-    return f"{campaign.scenario}: {', '.join(found) or result['verdict']} after {result['runs']} runs"
+        return "not tested", f"{campaign.scenario}: exit code {done.returncode}: {last[0][:200]}"
+    found = sorted({f"{each['invariant']}: {each['message'][:150]}" for each in result["findings"]})
+    what = "; ".join(found[:2]) or "; ".join(map(str, result.get("doubts", ())))[:200] or result["verdict"]
+    how = {"VIOLATED": "caught", "HOLDS": "survived"}.get(result["verdict"], "unknown")
+    return how, f"{' '.join(campaign[:1])}, {result['runs']} runs: {what}"
 
 
 def known(file: Path) -> dict[str, dict[str, object]]:
@@ -127,17 +142,15 @@ def known(file: Path) -> dict[str, dict[str, object]]:
     return {row["mutant"]: row for row in rows}
 
 
-def matrix(options: argparse.Namespace) -> Iterator[dict[str, object]]:
+def matrix(changes: Sequence[Change], options: argparse.Namespace) -> Iterator[dict[str, object]]:
     done = known(options.results)
-    every = chosen([path.resolve() for path in options.paths], options.sample, options.seed)
-    for count, (module, mutant) in enumerate(every, 1):
-        name = f"{module.relative_to(ROOT)}:{mutant}"
-        row = done.get(name)
+    for count, change in enumerate(changes, 1):
+        row = done.get(change.name)
         if row is None:
-            row = {"mutant": name, **tried(module, mutant, options.seconds, options.seed, options.jobs)}
+            row = {"mutant": change.name, **tried(change, options.seconds, options.seed, options.jobs)}
             with options.results.open("a") as file:
                 file.write(json.dumps(row) + "\n")
-        print(f"{count} of {len(every)}  {row['how']:10}  {name}  [{row['by']}]", flush=True)
+        print(f"{count} of {len(changes)}  {row['how']:10}  {change.name}  [{row['by']}]", flush=True)
         yield row
 
 
@@ -146,10 +159,22 @@ def main() -> int:
     parser.add_argument("paths", nargs="*", type=Path, default=[AGENT], help="modules or packages to mutate")
     parser.add_argument("--sample", type=int, help="this many mutants, drawn from the seed (default: all)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--for", dest="seconds", type=lambda text: float(text.rstrip("s")), default=25.0)
+    parser.add_argument(
+        "--for",
+        dest="seconds",
+        type=lambda text: float(text.rstrip("s")),
+        default=25.0,
+        help="seconds for each",
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--results", type=Path, default=Path("kill-matrix.jsonl"))
-    rows = list(matrix(parser.parse_args()))
+    parser.add_argument("--patches", type=Path, help="try the patches in this directory instead")
+    options = parser.parse_args()
+    if options.patches:
+        changes = [from_patch(patch) for patch in sorted(options.patches.glob("*.patch"))]
+    else:
+        changes = systematic([path.resolve() for path in options.paths], options.sample, options.seed)
+    rows = list(matrix(changes, options))
     counts: dict[str, Counter[str]] = {}
     for row in rows:
         counts.setdefault(str(row["mutant"]).partition(":")[0], Counter())[str(row["how"])] += 1

@@ -117,6 +117,14 @@ ALLOWED = {
         *asked_for("cancel", {"state": "running", "request_id": "r"}),
         *post("cancelled"),
     ],
+    "a request that failed at the moment it was cancelled, and waits when it is tried again": [
+        boot(),
+        asked(HI),
+        model_failed(400),
+        *asked_for("cancel", {"state": "running", "request_id": "r"}),
+        *post("failed", reason="HTTP 400"),
+        *post("waiting"),
+    ],
     "a refusal while another operation is under way": [
         Invoke(0, 0, 900, "post", {"session": "s", "request": "q", "words": "w"}),
         *post(None, refused="busy"),

@@ -254,7 +254,7 @@ WHOLE_MUTANTS = (
 
 
 def _tree(name: str, breaks: str, violates: str, summary: str, *stores: str, **options: Any) -> Mutant:
-    drill = Drill(scenario="tree", **{"plan": "sample", **options})
+    drill = Drill(scenario="tree", plan="sample", **{"agents": 6, **options})
     return _mutant("tree", name, breaks, violates, summary, drill, *stores)
 
 
@@ -309,5 +309,6 @@ TREE_MUTANTS = (
         "begins a segment again after the one that failed",
         "files",
         faults=("disk",),
+        agents=4,
     ),
 )

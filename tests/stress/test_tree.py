@@ -10,7 +10,7 @@ from chaoskit import registry
 from chaoskit.model import Schedule
 from chaoskit.search.rig import open_rig
 from chaoskit.settings import Settings
-from tests.stress.helpers import assert_met_again, sweep
+from tests.stress.helpers import assert_met_again, drill, sweep
 
 pytestmark = pytest.mark.stress
 
@@ -103,13 +103,10 @@ def test_one_seed_gives_the_same_operations_50_times_also_beside_a_busy_core(sto
 def test_each_mutant_is_caught_by_the_invariant_meant_for_it(chaos, name, store):
     if MUTANTS[name].stores and store not in MUTANTS[name].stores:
         pytest.skip(f"{name} is not broken on {store}")
-    fuzz = {"plan": "sample", "agents": 6, "until_violation": True, "runs": 300, "seed": 1}
-    if MUTANTS[name].drill.faults == ("disk",):
-        fuzz |= {"faults": ("disk",), "agents": 4, "seed": 11}
-    caught = chaos.run("tree", mutant=name, store=store, **fuzz)
+    is_of_disk = MUTANTS[name].drill.faults == ("disk",)
+    fuzz = {**drill(MUTANTS[name]), "store": store, "runs": 300, "seed": 11 if is_of_disk else 1}
+    caught = chaos.run(**fuzz, until_violation=True)
     if MUTANTS[name].breaks not in caught.findings:  # another invariant was faster
-        caught = chaos.run(
-            "tree", mutant=name, store=store, **{**fuzz, "until_violation": False, "runs": 150}
-        )
+        caught = chaos.run(**{**fuzz, "runs": 150})
     caught.assert_violates(MUTANTS[name].breaks)
     assert_met_again(caught.result.witnesses[0], times=5)

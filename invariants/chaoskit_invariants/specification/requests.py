@@ -96,18 +96,16 @@ def _stays_cancelled(facts: Facts, cancel: Operation) -> Iterator[Violation]:
         return
     words = words_of(facts, request)
     same = [o for o in facts.named(*POSTS) if o.args.get("words") == words and request_of(o) != request]
+    until = _ended_otherwise(facts, request, cancel)
     for ask in facts.asks:
         # Requests with the same words cannot be told apart in a conversation.
-        late = cancel.ended < ask.place < _ended_otherwise(facts, request, cancel)
+        late = cancel.ended < ask.place < until
         if late and ask.words == words and not same and cancel.state == "running":
             yield Violation("cancel lost", f"{request} was cancelled, and the model is asked for it again")
             return
     for operation in facts.named(*TALKS):
-        if (
-            operation.ended > cancel.ended
-            and request_of(operation) == request
-            and operation.state == "waiting"
-        ):
+        late = cancel.ended < operation.ended < until
+        if late and request_of(operation) == request and operation.state == "waiting":
             yield Violation("cancel lost", f"{request} was cancelled, and waits")
             return
 

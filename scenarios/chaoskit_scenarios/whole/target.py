@@ -207,7 +207,7 @@ class Whole:
 
         Without `stop` clients are served to their end first.
         """
-        await self._open_for_clients.wait()  # another restart may be under way
+        await self._until_open()  # another restart may be under way
         self._open_for_clients.clear()
         self._calm |= calm
         with self._life.operation("restart", stop=stop):
@@ -218,6 +218,11 @@ class Whole:
             await self._coordinator.close()
         self._ahead += asyncio.get_running_loop().time()
         await self.start()
+
+    async def _until_open(self) -> None:
+        """Whoever is woken may find that another restart has begun since."""
+        while not self._open_for_clients.is_set():
+            await self._open_for_clients.wait()
 
     async def _until_clients_left(self, patience: float | None) -> None:
         if self._in_flight:
@@ -236,7 +241,7 @@ class Whole:
         if operation["do"] in ("stop", "close"):
             await self.restart(stop=operation["do"] == "stop")
             return
-        await self._open_for_clients.wait()
+        await self._until_open()
         task = asyncio.create_task(self._do(operation))
         self._in_flight.add(task)
         try:
