@@ -177,11 +177,14 @@ def firings_of(trace: Trace, events: Iterable[Event], life: int) -> tuple[Firing
     """Where a kill can strike a life that left this trace.
 
     Before each operation, and halfway through each write. A kill after an operation leaves the same
-    disk as a kill before the next one, so it is tried only where an event was observed in between.
+    disk as a kill before the next one, so it is tried only where an event was observed in between. Nothing
+    can strike a write of the interposer itself.
     """
     seen_at = {e.at for e in events if isinstance(e, Placed) and e.life == life}
     found = []
     for point, op in zip(points(trace), trace.ops, strict=False):
+        if op.reverted:
+            continue
         if not op.joined:
             found.append(Firing(point, "before"))
         if op.kind == "write" and len(op.data) > 1 and not op.mapped:

@@ -232,6 +232,19 @@ def test_a_compound_fault_that_fires_only_in_part_proves_nothing(rig):
     assert order == [Struck, Crashed]
 
 
+def test_a_crash_can_follow_a_failed_sync_at_every_operation_of_the_target(rig):
+    """What a failed sync has lost is restored by writes of the interposer, which nothing can strike."""
+    first = DiskError(PersistPoint("fsync a", 1, 2), "lost", lasting=True)
+    bench = rig("TOUGHENED", faults=("disk",))
+    workload = bench.workload()
+    run, _ = bench.run(Schedule((first,)), workload)
+    later = {f.point for f in run.traces[0] if f.when == "before" and (f.point.op or 0) > 2}
+    assert len(later) > 8
+    for point in later:
+        run, _ = bench.run(Schedule((Compound(first, Kill(point, "before")),)), workload)
+        assert run.doubts == (), point
+
+
 def test_a_compound_fault_has_a_token_and_the_tier_of_a_second_crash():
     first = DiskError(PersistPoint("create a", 1, 0), "EIO")
     for then, tier in ((KILL, "recovery"), (PowerLoss(KILL.point, "ext4", "nothing"), "power-ext4")):

@@ -57,6 +57,7 @@ class Op(msgspec.Struct, frozen=True, kw_only=True):
     keep_size: bool = False
     durable: bool = False  # made by an O_SYNC/O_DSYNC descriptor: on disk when it returned
     mapped: bool = False  # a write that stands for stores through a mapping
+    reverted: bool = False  # made by the interposer: what a sync that failed has lost
     joined: bool = False  # found together with the one before: which of them came first is not known
     pid: int = 0
 

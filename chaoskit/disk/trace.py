@@ -264,6 +264,7 @@ class _Decoder:
             keep_size=bool(record.flags & layout.FLAG_KEEP_SIZE),
             durable=bool(record.flags & layout.FLAG_DURABLE),
             mapped=bool(record.flags & layout.FLAG_MAPPED),
+            reverted=bool(record.flags & layout.FLAG_REVERTED),
             joined=bool(record.flags & layout.FLAG_JOINED),
             pid=record.pid,
         )

@@ -282,6 +282,8 @@ class Supervisor:
             return run.end_crashed(life, fault)
         if fault and end.struck:
             run.strike(life, fault)
+        elif fault:  # its errors may have struck; the crash that was to follow has not
+            run.events += [Struck(life, survived) for survived in fault.parts[:-1]]
         if not end.timely:
             late = f"did not finish in {self._deadline:g} s, its deadline, and was killed"
             return run.end(life, "hung", late)

@@ -31,7 +31,6 @@ from typing import Literal
 import msgspec
 
 from chaoskit.faults.compound import Compound
-from chaoskit.faults.disk import DiskError
 from chaoskit.faults.kill import NUMBERS
 from chaoskit.faults.kind import FaultKind, ends_life
 from chaoskit.model import Doubt, Event, Fail, Fault, Firing, Invoke, Ok, PersistPoint, Run, Schedule, Verdict
@@ -310,15 +309,10 @@ def _possible(kind: FaultKind, firing: Firing) -> bool:
 
 def _after(fault: Fault, trace: Sequence[Firing]) -> range:
     """The firings of a life after the fault that it survived. The operation at which a disk error struck is
-    left out: what it refused has no number. So are the writes that follow a failed sync: some of them restore
-    what was lost, and are not the target's."""
+    left out: what it refused has no number."""
     op = fault.point.op
     if op is None:
         here = [number for number, firing in enumerate(trace) if firing.point == fault.point]
     else:
         here = [number for number, firing in enumerate(trace) if (firing.point.op or 0) <= op]
-    start = here[-1] + 1 if here else 0
-    if isinstance(fault, DiskError) and fault.error == "lost":
-        while start < len(trace) and trace[start].point.name.startswith("write "):
-            start += 1
-    return range(start, len(trace))
+    return range(here[-1] + 1 if here else 0, len(trace))

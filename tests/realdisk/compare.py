@@ -127,24 +127,26 @@ class Comparison(msgspec.Struct, kw_only=True):
         for at, found in enumerate(self.observed):
             near = self.possible[at] | (self.possible[at + 1] if at + 1 < len(self.possible) else set())
             for state, how in found.items():
-                torn = "torn" in how and self.profile != "btrfs" and self._could_survive(at, state)
-                if state not in near and not torn and not self._explained(at, state):
+                torn = "torn" in how and self.profile != "btrfs"
+                if state in near or (torn and self._could_survive(at, state)):
+                    continue
+                if not self._explained(at, state, torn=torn):
                     yield at, state, how
 
-    def _explained(self, at: int, state: State) -> bool:
+    def _explained(self, at: int, state: State, *, torn: bool) -> bool:
         """Every page for itself; the next operation may be under way, or done."""
         for make in MODELS[self.profile]:
             model = make(self.trace)
             for op in self.trace.ops[:at]:
                 model.advance(op)
-            if explains(model, dict(state)):
+            if explains(model, dict(state), torn=torn):
                 return True
             for op in self.trace.ops[at : at + 1]:
                 model.begin(op)
-                if explains(model, dict(state)):
+                if explains(model, dict(state), torn=torn):
                     return True
                 model.finish(op)
-                if explains(model, dict(state)):
+                if explains(model, dict(state), torn=torn):
                     return True
         return False
 

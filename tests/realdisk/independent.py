@@ -15,20 +15,23 @@ from chaoskit.disk.filedata import PAGE, FileData, Leaf, leaf
 from chaoskit.disk.image import FileNode, Image, SymlinkNode
 from chaoskit.disk.ops import Op
 from chaoskit.disk.profiles.inplace import NOTHING, DataChoice, OrderedFile, written
-from chaoskit.disk.profiles.journaled import JournaledModel
+from chaoskit.disk.profiles.journaled import SECTOR, JournaledModel
 from tests.disk.listings import Content
 
 
-def explains(model: JournaledModel, state: Mapping[str, Content]) -> bool:
+def explains(model: JournaledModel, state: Mapping[str, Content], *, torn: bool = False) -> bool:
+    """`torn`: one page may have sectors of two contents (E8)."""
     for cut in range(model.commit, model.at + 1):
         bare = model.bares[cut - model.commit]
         image = model.recovered(bare, cut)
-        if _fits(model, image, bare, cut, state):
+        if _fits(model, image, bare, cut, state, torn=torn):
             return True
     return False
 
 
-def _fits(model: JournaledModel, image: Image, bare: Image, cut: int, state: Mapping[str, Content]) -> bool:
+def _fits(
+    model: JournaledModel, image: Image, bare: Image, cut: int, state: Mapping[str, Content], *, torn: bool
+) -> bool:
     there = {path: (number, node) for path, number, node in image.walk()}
     if there.keys() != state.keys():
         return False
@@ -40,7 +43,7 @@ def _fits(model: JournaledModel, image: Image, bare: Image, cut: int, state: Map
             if not isinstance(found, bytes):
                 return False
             found = _cleared(model.uncleared.get(number, {}), model.kill.data(number), found)
-            if not _content_fits(file, node.data, cut, found):
+            if not _content_fits(file, node.data, cut, found, torn=torn):
                 return False
         elif found != (node.target if isinstance(node, SymlinkNode) else None):
             return False
@@ -56,14 +59,14 @@ def _cleared(uncleared: Mapping[int, list[Leaf]], current: FileData, found: byte
     return found
 
 
-def _content_fits(file: OrderedFile | None, durable: FileData, cut: int, found: bytes) -> bool:
+def _content_fits(file: OrderedFile | None, durable: FileData, cut: int, found: bytes, *, torn: bool) -> bool:
     if found == durable.read():
         return True
     if file is None:
         return False
     if not file.rules.in_place:
         return any(_as_of(file, time, cut, found) for time in _times(file, cut))
-    return _size_fits(file, cut, found) and _pages_fit(file, cut, found, NOTHING)
+    return _size_fits(file, cut, found) and _pages_fit(file, cut, found, NOTHING, torn=torn)
 
 
 def _times(file: OrderedFile, cut: int) -> list[int]:
@@ -119,9 +122,25 @@ def _shows(file: OrderedFile, page: int, since: int, found: bytes) -> bool:
     return any(_matches(file.version_before(time).pages.get(page), page, found) for time in times)
 
 
-def _pages_fit(file: OrderedFile, cut: int, found: bytes, until: int) -> bool:
-    pages = range(-(-len(found) // PAGE))
-    return all(any(_matches(each, page, found) for each in _leaves(file, page, cut, until)) for page in pages)
+def _pages_fit(file: OrderedFile, cut: int, found: bytes, until: int, *, torn: bool = False) -> bool:
+    wrong = [
+        page
+        for page in range(-(-len(found) // PAGE))
+        if not any(_matches(each, page, found) for each in _leaves(file, page, cut, until))
+    ]
+    return not wrong or (torn and len(wrong) == 1 and _is_torn(file, wrong[0], cut, until, found))
+
+
+def _is_torn(file: OrderedFile, page: int, cut: int, until: int, found: bytes) -> bool:
+    """The first sectors are those of one content of the page, the others those of another one."""
+    here = found[page * PAGE : (page + 1) * PAGE]
+    leaves = [
+        (content[0] if content else b"").ljust(PAGE, b"\0")[: len(here)]
+        for content in _leaves(file, page, cut, until)
+    ]
+    cuts = range(SECTOR, len(here), SECTOR)
+    heads = {at for at in cuts if any(here[:at] == each[:at] for each in leaves)}
+    return any(here[at:] == each[at:] for at in heads for each in leaves)
 
 
 def _leaves(file: OrderedFile, page: int, cut: int, until: int) -> Iterator[Leaf | None]:
