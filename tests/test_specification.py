@@ -101,7 +101,32 @@ MAILS = [asked(HI), *replied(assistant("", CALL))]
 MAILED = [HI, assistant("", CALL), result("c", "done, r-1"), assistant("yes")]
 OVER = {"usage": [[1, 20]], "spent": 20}
 
+STARTED = '{"seq": 1, "kind": "run.started", "run_id": "x", "request_id": "r", "boot_id": "b"}'
+OVER_TOO = '{"seq": 2, "kind": "run.completed", "run_id": "x"}'
+WANTS = assistant("", ("c", "approve", "n"))
+RESUMED = [
+    asked(HI),
+    *replied(WANTS),
+    *post("waiting", run_id="x"),
+    Invoke(0, 0, 800, "resume", {"session": "s", "which": "newest", "as": "me", "result": "yes"}),
+    Ack(0, 0, "presented", {"session": "s", "token": "t"}),
+    Ok(0, 0, 800, {"state": "running", "request_id": "me", "run_id": "x"}),
+]
+
+
+def approved(brought):
+    """The request is answered, after this result of its call."""
+    log = {"log": [STARTED, OVER_TOO], "lines": 2, "spent": 20, "usage": [[1, 20]]}
+    return [
+        asked(HI, WANTS, result("c", brought)),
+        *replied(assistant("yes")),
+        *post("answered", answer="yes"),
+        end(HI, WANTS, result("c", brought), assistant("yes"), **log),
+    ]
+
+
 ALLOWED = {
+    "a result that was brought, and is there": [*RESUMED, *approved("yes")],
     "an answer that the model gave": [
         *ASKS,
         *post("answered", answer="yes"),
@@ -157,7 +182,9 @@ FORBIDDEN = {
     "answers: invented": [*ASKS, *post("answered", answer="no")],
     "answers: changed": [*ASKS, *post("answered", answer="yes"), *post("answered", answer="no")],
     "answers: forgotten": [*ASKS, *post("answered", answer="yes"), *post("failed", reason="?")],
+    "answers: asked again": [*ASKS, *post("answered", answer="yes"), asked(HI)],
     "justified: unjustified": [boot(), asked(HI), model_failed(503), *post("failed", reason="HTTP 503")],
+    "limits: endless": [boot(max_turns=1), asked(HI, assistant("", CALL), result("c", "done, r-1"))],
     "cancelled: uncancelled": [*post("cancelled")],
     "cancelled: cancel lost": [
         *post("running"),
@@ -201,6 +228,13 @@ FORBIDDEN = {
     "budget: overspent": [boot(limit_tokens=5), *ASKS, asked(HI, assistant("yes"), HI)],
     "budget: budget": [end(spent=5, usage=[[1, 10]])],
     "tokens: token lost": [*WAITING, *asked_for("resume", {"refused": "token_revoked"}, which="newest")],
+    "tokens: used twice": [
+        *RESUMED,
+        Invoke(0, 0, 801, "resume", {"session": "s", "which": "first", "as": "you", "result": "no"}),
+        Ack(0, 0, "presented", {"session": "s", "token": "t"}),
+        Ok(0, 0, 801, {"state": "running", "request_id": "you", "run_id": "x"}),
+    ],
+    "brought: result lost": [*RESUMED, *approved("no")],
     "events: stream": [
         Effect(
             0,
@@ -215,9 +249,13 @@ FORBIDDEN = {
     ],
     "one story: status": [end(status="running")],
     "one story: memory": [end(HI, messages=[])],
-    "one story: gap": [end(log=['{"seq": 2, "kind": "boot.seen"}'], lines=1)],
+    "one story: gap": [end(log=['{"seq": 2, "kind": "boot.seen", "boot_id": "b"}'], lines=1)],
     "one story: notes": [end(HI, assistant("", ("c", "jot", "n")), result("c", "note 1"), assistant("ok"))],
     "one story: runs": [
+        *post("running", run_id="x"),
+        end(log=[STARTED.replace('"r"', '"q"'), OVER_TOO], lines=2),
+    ],
+    "one story: runs, without an end": [
         end(log=['{"seq": 1, "kind": "run.started", "run_id": "x", "boot_id": "b"}'], lines=1)
     ],
 }
@@ -236,7 +274,7 @@ def test_a_history_that_is_allowed(name):
 @pytest.mark.requirement("C2")
 @pytest.mark.parametrize("kind", FORBIDDEN)
 def test_a_history_that_is_not(kind):
-    assert kind in violations(FORBIDDEN[kind])
+    assert kind.partition(",")[0] in violations(FORBIDDEN[kind])
 
 
 def test_every_rule_has_a_history_that_breaks_it():

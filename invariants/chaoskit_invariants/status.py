@@ -35,10 +35,10 @@ def check(history: History) -> Iterator[Violation]:
         wanted = expected(events[:lines], probe.data["boot"], probe.data["now"])
         if found != wanted:
             yield Violation("wrong", f"the status is {found}, but the log implies {wanted}")
-    yield from _recorded(events)
+    yield from recorded(events)
 
 
-def _recorded(events: list[dict[str, Any]]) -> Iterator[Violation]:
+def recorded(events: list[dict[str, Any]]) -> Iterator[Violation]:
     boot: str | None = None
     for number, event in enumerate(events):
         if event["kind"] == "boot.seen":

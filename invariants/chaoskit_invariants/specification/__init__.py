@@ -8,6 +8,7 @@ Requests
   answers     An answer is what the model replied to these words, and never changes.
   justified   A request fails only for a reason that this history contains: a limit of that boot, a hook that
               stopped it, a model that failed for good or as often as it is retried.
+  limits      The model is not asked for more turns than a request may take, restarts and waits included.
   cancelled   A request is cancelled only if somebody cancelled or superseded it; from then on the model is
               not asked for it, and it does not wait.
   ends        In a calm boot every request comes to its end, and every session can still be used.
@@ -28,6 +29,7 @@ The rest
   retries     The model is asked again no earlier than it wanted, and not more often than configured.
   budget      No request to the model once the limit is reached; what is spent is what was used.
   tokens      A token that a client was given works, until something the client can see ends it.
+  brought     A result from outside that was accepted is the result of its call.
   events      A stream of events has every line once, in order, however often it is cut.
   one story   Rows, log, status and memory tell the same.
 """

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 
 from chaoskit.model import Violation
 from chaoskit_invariants import status
+from chaoskit_invariants.specification.conversation import answered_by_words
 from chaoskit_invariants.specification.facts import Ask, Facts, Operation
-from chaoskit_invariants.specification.words import PASSING, POSTS, Json
+from chaoskit_invariants.specification.words import PASSING, POSTS, WAITS, Json, request_of
 
 GONE = {"token_wrong_wait", "token_revoked", "token_unknown", "token_wrong_run"}
 
@@ -73,6 +75,48 @@ def tokens(facts: Facts) -> Iterator[Violation]:
                 yield Violation(
                     "token lost", f"{operation} is refused as {operation.refused}: nothing had ended its wait"
                 )
+    yield from _used_by_one_client(facts)
+
+
+def _used_by_one_client(facts: Facts) -> Iterator[Violation]:
+    """Whoever used a token may repeat that. Nobody else can use it."""
+    accepted: dict[str, set[str]] = {}
+    for operation in facts.named("resume"):
+        if operation.result and operation.refused is None and operation.state == "running":
+            accepted.setdefault(_presented(facts, operation), set()).add(operation.args["as"])
+    for token, clients in accepted.items():
+        if len(clients) > 1:
+            yield Violation("used twice", f"{token} was accepted from {' and '.join(sorted(clients))}")
+
+
+def brought(facts: Facts) -> Iterator[Violation]:
+    """A result that was accepted is the result of its call. Judged for requests that were answered, and never
+    failed or were cancelled: the turns of others may be rolled back."""
+    if facts.end is None or any(hook["on"] == "PreToolUse" for _, hook in facts.hooks):
+        return
+    lines = map(json.loads, facts.end.data["log"])
+    requests = {line["run_id"]: line.get("request_id") for line in lines if line["kind"] == "run.started"}
+    answered = {request for found in answered_by_words(facts).values() for request in found}
+    accepted: dict[str, str] = {}  # by token
+    for operation in facts.named("resume"):
+        run = operation.result.get("run_id") if operation.result else None
+        if run is not None and requests.get(run) in answered:
+            accepted[_presented(facts, operation)] = operation.args["result"]
+    conversation = facts.end.data["conversation"]
+    waited = {call_id for m in conversation for call_id, tool, _ in m.get("calls", ()) if tool == WAITS}
+    there = Counter(m["text"] for m in conversation if m["role"] == "tool" and m["call"] in waited)
+    for result, times in Counter(accepted.values()).items():
+        if times > there[result]:
+            yield Violation(
+                "result lost",
+                f"{result!r} was accepted {times} times as a result, and is there {there[result]} times",
+            )
+
+
+def _presented(facts: Facts, operation: Operation) -> str:
+    """The token that it presented."""
+    acks = (ack for place, ack in facts.acks if place > operation.began and ack.name == "presented")
+    return str(next(acks).data["token"])
 
 
 def _token_given(facts: Facts, operation: Operation) -> Operation | None:
@@ -123,7 +167,12 @@ def one_story(facts: Facts) -> Iterator[Violation]:
     )
     if data["notes"] < jotted:
         yield Violation("notes", f"{jotted} notes are said to be written, {data['notes']} are there")
+    for wrong in status.recorded(lines):
+        yield Violation("status", f"{facts.session}: {wrong.message}")
+    yield from _boots(facts)
     yield from _ends_of_runs(facts, lines)
+    yield from _runs_of_requests(facts, lines)
+    yield from _tokens_of_ended_runs(lines)
 
 
 def _ends_of_runs(facts: Facts, lines: list[Json]) -> Iterator[Violation]:
@@ -138,6 +187,40 @@ def _ends_of_runs(facts: Facts, lines: list[Json]) -> Iterator[Violation]:
             interrupted = kinds.count("run.interrupted")
             if interrupted > 1 or len(kinds) - interrupted > 1 or not kinds:
                 yield Violation("runs", f"{line['run_id']} of {facts.session} ends as {kinds or 'nothing'}")
+
+
+def _boots(facts: Facts) -> Iterator[Violation]:
+    """A run that a boot has to interrupt was interrupted by the restart, whatever else has passed since."""
+    for _, boot in facts.boots:
+        found = boot.get("found", {}).get(facts.session)
+        if found and "run.interrupted" in found["appended"] and found["status"] != "interrupted_startup":
+            yield Violation(
+                "status", f"a boot interrupted a run of {facts.session}, which is {found['status']} then"
+            )
+
+
+def _tokens_of_ended_runs(lines: list[Json]) -> Iterator[Violation]:
+    """A run is interrupted only when nobody can resume it any more: its tokens come first."""
+    open_tokens: dict[str, str] = {}  # token -> run
+    for line in lines:
+        if line["kind"] == "token.minted":
+            open_tokens[line["token_id"]] = line["run_id"]
+        elif line["kind"].startswith("token."):
+            open_tokens.pop(line["token_id"], None)
+        elif line["kind"] == "run.interrupted" and line["run_id"] in open_tokens.values():
+            yield Violation("runs", f"{line['run_id']} was interrupted while its token was good")
+
+
+def _runs_of_requests(facts: Facts, lines: list[Json]) -> Iterator[Violation]:
+    """The run that a client was given for its request is in the log, for this request."""
+    started = {line["run_id"]: line.get("request_id") for line in lines if line["kind"] == "run.started"}
+    for operation in facts.named(*POSTS, "outcome"):
+        run = operation.result.get("run_id") if operation.result else None
+        if run is not None and started.get(run) != request_of(operation):
+            owner = started.get(run, "nothing")
+            yield Violation(
+                "runs", f"{request_of(operation)} was accepted as {run}, which the log has for {owner}"
+            )
 
 
 def events(facts: Facts) -> Iterator[Violation]:

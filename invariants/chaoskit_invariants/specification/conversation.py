@@ -61,7 +61,7 @@ def stands(facts: Facts) -> Iterator[Violation]:
     if facts.end is None:
         return
     final = segments(facts.end.data["conversation"])
-    over = _answered(facts)
+    over = answered_by_words(facts)
     for ask in facts.asks:
         if not ask.decided or ask.reply is None:
             continue
@@ -107,7 +107,7 @@ def _same(one: Json, other: Json) -> bool:
     return bool(one["role"] == other["role"] and one["text"] == other["text"])
 
 
-def _answered(facts: Facts) -> dict[str, list[str]]:
+def answered_by_words(facts: Facts) -> dict[str, list[str]]:
     """By words: the requests that were answered, without words of which one failed or was cancelled."""
     answered: dict[str, set[str]] = defaultdict(set)
     spoiled = set()

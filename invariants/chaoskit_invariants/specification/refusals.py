@@ -61,7 +61,8 @@ def _has_nothing(facts: Facts, operation: Operation) -> bool:
     With a failing disk the session cannot record that the run has ended since.
     """
     result = operation.result or {}
-    return result.get("status") != "interrupted_startup" or operation.life in facts.struck
+    interrupted = ("interrupted_startup", "interrupted_waiting")
+    return result.get("status") not in interrupted or operation.life in facts.struck
 
 
 def _accepts_other_words(facts: Facts) -> Iterator[Violation]:

@@ -39,6 +39,22 @@ def answers(facts: Facts) -> Iterator[Violation]:
                 "invented", f"{request} was answered {answer!r}, which the model never replied to it"
             )
 
+    yield from _asked_again(facts, since)
+
+
+def _asked_again(facts: Facts, since: dict[str, float]) -> Iterator[Violation]:
+    """Once a request is answered, the model is not asked for it again; requests with equal words are not told
+    apart."""
+    requests: dict[str, set[str]] = {}
+    for operation in facts.named(*POSTS):
+        requests.setdefault(operation.args["words"], set()).add(request_of(operation))
+    for request, answered_at in since.items():
+        words = words_of(facts, request)
+        if words is None or requests.get(words) != {request}:
+            continue
+        if any(ask.place > answered_at and ask.words == words for ask in facts.asks):
+            yield Violation("asked again", f"{request} was answered, and the model is asked for it again")
+
 
 def _replied(ask: Ask, words: str, answer: str) -> bool:
     return ask.reply is not None and ask.reply["text"] == answer and ask.words == words
@@ -72,6 +88,14 @@ def _is_justified(facts: Facts, operation: Operation, reason: str) -> bool:
     final = any(ask.failure and ask.failure["status"] not in PASSING for ask in mine)
     retries = min((options.get("max_retries", 3) for options in boots), default=3)
     return final or any(times >= retries + 1 for times in failures.values())
+
+
+def limits(facts: Facts) -> Iterator[Violation]:
+    """No request to the model beyond the turn limit; turns before a restart or a wait count."""
+    for ask in facts.asks:
+        limit = facts.boot_at(ask.place)["options"].get("max_turns")
+        if limit is not None and ask.turn >= limit:
+            yield Violation("endless", f"the model was asked for turn {ask.turn + 1} of at most {limit}")
 
 
 def cancelled(facts: Facts) -> Iterator[Violation]:

@@ -12,6 +12,7 @@ Rule = Callable[[Facts], Iterator[Violation]]
 RULES: dict[str, Rule] = {
     "answers": requests.answers,
     "justified": requests.justified,
+    "limits": requests.limits,
     "cancelled": requests.cancelled,
     "ends": requests.ends,
     "refusals": refusals.refusals,
@@ -24,6 +25,7 @@ RULES: dict[str, Rule] = {
     "retries": agreement.retries,
     "budget": agreement.budget,
     "tokens": agreement.tokens,
+    "brought": agreement.brought,
     "events": agreement.events,
     "one story": agreement.one_story,
 }

@@ -11,6 +11,7 @@ PASSING = (408, 425, 429, 500, 502, 503, 504, None)  # statuses after which a re
 DONE = "done, "  # begins the result of a tool that acted
 UNKNOWN = "error: outcome unknown"
 NOT_RUN = ("error: denied", "error: not run", "error: there is no tool", "error: cancelled")
+WAITS = "approve"  # the tool whose result comes from outside
 POSTS = ("post", "again")
 TALKS = (*POSTS, "outcome", "continue")
 # A service that refuses for one of these reasons was asked at a bad moment.

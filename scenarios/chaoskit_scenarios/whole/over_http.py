@@ -20,6 +20,7 @@ from reference_agent.service.coordinator import Coordinator
 from reference_agent.service.http_api import application
 
 Json = dict[str, Any]
+NAMELESS = "you"  # a client that sends no ids with its results
 
 
 class OverHttp:
@@ -42,7 +43,9 @@ class OverHttp:
             raise
 
     async def resume(self, session: str, token: str, request: str, result: str) -> Json:
-        body = {"token": token, "request_id": request, "result": result}
+        body = {"token": token, "result": result}
+        if request != NAMELESS:
+            body["request_id"] = request
         return await self._call("POST", f"/sessions/{session}/resume", body)
 
     async def rotate(self, session: str) -> Json:

@@ -83,7 +83,7 @@ class Model:
             ToolCall(
                 f"call_{asked}_{turn}_{number}{mark}" if call.get("id") is None else call["id"],
                 call["tool"],
-                real(call["args"]),
+                in_some_order(real(call["args"]), turn + number),
             )
             for number, call in enumerate(script["steps"][turn])
         ]
@@ -96,6 +96,11 @@ class Model:
         self, conversation: Sequence[Message], *, system: str, tools: Sequence[ToolSpec]
     ) -> AsyncIterator[TextDelta | Answer]:
         raise NotImplementedError  # nobody watches
+
+
+def in_some_order(args: Json, number: int) -> Json:
+    """Models do not always write the same arguments in the same order."""
+    return dict(reversed(args.items())) if number % 2 else args
 
 
 CANARY: Json = {"steps": [], "answer": "still here", "failures": {}}
@@ -238,6 +243,8 @@ class Handler:
         self._life.probe("hook", session=self._session, on=rule["on"], do=does)
         if does == "wait":
             await asyncio.sleep(3)
+        elif does == "touch":  # it only watches, and hides what is secret: in its own copy
+            event.args["n"] = "secret"
         elif does == "raise":
             raise ValueError("a hook's bug")
         elif does == "cancel":

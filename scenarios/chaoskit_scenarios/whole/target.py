@@ -119,10 +119,19 @@ class Whole:
         self._new_id = ids_from(self._mark)
         self._boot_id = self._new_id("boot")
         self._coordinator = self._coordinator_for(self._boot_id)
+        found = self._coordinator.boot()
         life.probe(
-            "boot", number=number, boot=self._boot_id, options=self._setting["options"], calm=self._calm
+            "boot",
+            number=number,
+            boot=self._boot_id,
+            options=self._setting["options"],
+            calm=self._calm,
+            found={
+                session: {"appended": kinds, "status": found.status[session]}
+                for session, kinds in found.appended.items()
+                if session in found.status
+            },
         )
-        self._coordinator.boot()
         self._connected = AsyncExitStack()
         self._service = await self._connect_clients()
         self._client = Client(life, self._service, number)
@@ -162,6 +171,7 @@ class Whole:
             clock=self.now,
             recovery=RecoveryManager(boot_id, self.now),
             token_service=self._token_service,
+            most_open=self._life.workload["awake"],
         )
 
     async def _open(self, session: str) -> Json:
@@ -378,6 +388,7 @@ class Whole:
         """What is on the disk at the end, as an independent reader sees it; whether writes are waiting."""
         degraded = False
         for name in self._life.workload["sessions"]:
+            await self._coordinator.read(name)  # wakes it, if it sleeps
             session = await self._coordinator.session(name)
             agent = session.agent
             assert agent is not None

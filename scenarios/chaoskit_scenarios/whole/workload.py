@@ -9,6 +9,7 @@
     old          whether the first session begins with messages of an older release
     descriptors  how many files the process may have open; None: as many as it likes
     fickle       whether the model words each answer differently
+    awake        how many sessions a server keeps open at the same time; None: as many as fit
 
 A call has a label `n`, the same for equal calls of a session: effects, results and decisions are compared by
 it. `how` lists what the tool does in its first, second... attempt; after that it behaves.
@@ -82,7 +83,7 @@ FOCUS: dict[str, Json] = {
     },
 }
 HOOKED = (*("PreToolUse",) * 3, "AgentStart", "TurnStart", "TurnEnd", "PostToolUse", "AgentStop")
-BEFORE_A_TOOL = ("deny", "wait", "wait", "change", "raise", "cancel", "odd")
+BEFORE_A_TOOL = ("deny", "wait", "wait", "change", "raise", "cancel", "odd", "touch")
 ELSEWHERE = ("stop", "stop", "say", "raise", "cancel", "odd")
 CAN_GO = ("pay", "mail", "post", "tip", "lookup")  # tools that a boot may lack
 
@@ -126,6 +127,7 @@ def _whole(draw: Draw) -> Json:
         "old": draw(one_in(12)),
         "descriptors": 96 if crowd else None,
         "fickle": draw(one_in(4)),
+        "awake": draw(st.sampled_from((None, None, 1))),
     }
 
 
