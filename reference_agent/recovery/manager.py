@@ -81,6 +81,10 @@ class RecoveryManager:
 
     periodic = sweep
 
+    def is_due(self, record: SessionRecord) -> bool:
+        """Whether a sweep would write anything; the files may be closed."""
+        return due(record, self.boot_id, self._clock()) is not None
+
     def status(self, record: SessionRecord) -> Status:
         return derive(record.snapshot, record.tokens, self.boot_id, self._clock())
 

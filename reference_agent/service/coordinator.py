@@ -381,8 +381,8 @@ class Coordinator:
     async def sweep(self) -> None:
         """Run periodically: handle deadlines that have passed, and retry writes that the disk refused."""
         for name, session in list(self._sessions.items()):
-            if session.dormant and not session.waits:
-                continue
+            if session.dormant and not self._recovery.is_due(session.record):
+                continue  # opening it would only close another one
             try:
                 async with self._using(name), session.turn:
                     if session.agent:

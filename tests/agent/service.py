@@ -44,10 +44,11 @@ class Model(NoteTaker):
 class Service:
     """Use within a running loop. `boot` acts like a new process."""
 
-    def __init__(self, path, store=DEFAULT, session="s"):
+    def __init__(self, path, store=DEFAULT, session="s", most_open=None):
         self.path = path
         self.store = store
         self.name = session
+        self.most_open = most_open
         self.now = START
         self.boots = 0
         self.coordinator = None
@@ -64,6 +65,7 @@ class Service:
             open_agent=self._open_agent,
             clock=self.clock,
             recovery=RecoveryManager(boot_id, self.clock),
+            most_open=self.most_open,
         )
         self.boot_id = boot_id
         self.report = self.coordinator.boot()
