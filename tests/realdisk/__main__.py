@@ -16,7 +16,7 @@ import msgspec
 from hypothesis import HealthCheck, Phase, given, seed as with_seed, settings
 
 from tests.disk.programs import INITIAL, PROGRAMS, do, initial_sizes
-from tests.realdisk import ways, whole_stores
+from tests.realdisk import libraries, ways, whole_stores
 from tests.realdisk.compare import (
     Comparison,
     Plan,
@@ -104,6 +104,9 @@ def main() -> int:
     parser.add_argument("--only-programs", action="store_true", help="no sequences")
     parser.add_argument("--ways", type=Path, help="measure how programs save files, and add it to this file")
     parser.add_argument("--stores", type=Path, help="compare whole stores, and add the counts to this file")
+    parser.add_argument(
+        "--target", action="append", help="save with this target of the scoreboard, and see what is left"
+    )
     parser.add_argument("-v", "--verbose", action="store_true")
     options = parser.parse_args()
     system = FILE_SYSTEMS[options.file_system]
@@ -115,6 +118,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as home:
         if options.stores:
             return _stores(Path(home), options)
+        if options.target:
+            _libraries(Path(home), options)
+            return 0
         if options.ways:
             _ways(Path(home), options)
             return 0
@@ -123,6 +129,13 @@ def main() -> int:
             wrong += _programs(Path(home), options, end)
     print(f"{wrong} states of a real {system.name} are impossible in the model")
     return 1 if wrong else 0
+
+
+def _libraries(home: Path, options: argparse.Namespace) -> None:
+    shop = Workshop(home, FILE_SYSTEMS[options.file_system], {})
+    for target in options.target:
+        found = dict(sorted(libraries.on_a_real_disk(shop, target).items()))
+        print(f"{options.file_system} {target}: {found}", flush=True)
 
 
 def _ways(home: Path, options: argparse.Namespace) -> None:

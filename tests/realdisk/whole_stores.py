@@ -183,7 +183,7 @@ def _crashed(shop: Workshop, store: Store, *, commits: bool) -> Counter[str]:
         _run(store.setup, home, {})
         live.sync()
         live.mark("start")
-        with _committing(live) if commits else nullcontext():
+        with committing(live) if commits else nullcontext():
             _run(source, home, live.variables())
     found: Counter[str] = Counter()
     with CrashedDisk(shop) as crashed:
@@ -194,7 +194,7 @@ def _crashed(shop: Workshop, store: Store, *, commits: bool) -> Counter[str]:
 
 
 @contextmanager
-def _committing(live: LiveDisk) -> Iterator[None]:
+def committing(live: LiveDisk) -> Iterator[None]:
     """The commit timer at its worst."""
     over = threading.Event()
 
