@@ -95,7 +95,13 @@ A = spawned("a")
 GIVEN = outcome("m", "delivered")
 READ = {"a": agent(m=("x", "yes"))}
 
+RESTARTED = [*A, CRASH, Probe(1, 0, "found", {"active": ["a"], "prompts": ["boot_1.a"]})]
+
 ALLOWED = {
+    "a root is told": [
+        *RESTARTED,
+        *look(messages=outcome("boot_2.a", None), undelivered=["boot_2.a"], name="recovered"),
+    ],
     "a spawn is repeated": [*A, *A, *look()],
     "another parent is refused": [*A, *spawned("b"), *spawned("a", "b", refused())],
     "a name is not allowed": spawned("../a", result=refused()),
@@ -123,6 +129,7 @@ ALLOWED = {
     "a stopped agent refuses": [*A, *operation("stop", DONE, agent="a"), *sent(refused())],
 }
 FORBIDDEN = {
+    "unprompted": [*RESTARTED, *look(messages=outcome("boot_1.a", "delivered"), name="recovered")],
     "lost": [*A, *look({})],
     "invented": look(),
     "accepted": [*A, *spawned("b"), *spawned("a", "b")],
@@ -150,6 +157,7 @@ FORBIDDEN = {
     "contradiction": [*A, *look(undelivered=["m"])],
 }
 ALSO_FORBIDDEN = {
+    "unprompted": [*RESTARTED, *look(messages=outcome("boot_1.a", "delivered"), name="recovered")],
     "another message under a known id": ("accepted", [*A, *sent(), *sent(content="y", digest="y")]),
     "handled with another content": (
         "invented",

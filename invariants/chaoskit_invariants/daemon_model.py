@@ -15,6 +15,7 @@ cancellations and disk errors leave an operation that may have happened.
               aside, the asker gets the reason instead.
     suspend, resume     change what is ACTIVE. An agent is ACTIVE only below ACTIVE agents.
     settle    afterwards nothing is undelivered.
+    restart   a root that was ACTIVE at a crash gets a message of the daemon that says so, once recovered.
     fill      an agent with an empty mailbox accepts as many messages as a mailbox holds, and no more.
 
 An operation is done, or it is refused, for a reason that may be true. Any other exception is `broken`, unless
@@ -98,6 +99,8 @@ def check(history: History) -> Iterator[Violation]:
                 model.is_quiet = False
             case Struck():
                 model.crashes += TRIES  # each attempt that the disk refuses counts
+            case Probe(name="found"):
+                model.finds(event.data)
             case Probe() if "memory" in event.data:
                 yield from model.looks(event.name, event.data)
 
@@ -118,6 +121,7 @@ class Model:
         self.said: dict[str, str] = {}
         self.load: Counter[str] = Counter()  # per agent: places of its mailbox that may be taken
         self.seen: dict[str, list[Json]] = {}  # turns, when last looked at
+        self.to_prompt: dict[str, set[str]] = {}  # roots that a crash interrupted, and the prompts before it
 
     # --- an operation is requested
 
@@ -331,7 +335,22 @@ class Model:
 
     # --- what is there
 
+    def finds(self, before: Json) -> None:
+        """What a recovery begins with; it may be interrupted, and begin again."""
+        for root in before["active"]:
+            self.to_prompt.setdefault(root, set(before["prompts"]))
+
+    def _prompts(self, found: Json) -> Iterator[Violation]:
+        for root, earlier in self.to_prompt.items():
+            mine = {n for n in found["messages"] if n.startswith(PROMPT) and n.endswith(f".{root}")}
+            if not mine - earlier:
+                yield Violation(
+                    "unprompted", f"{root} was ACTIVE at a crash, and is not told that it was restarted"
+                )
+        self.to_prompt.clear()
+
     def looks(self, name: str, found: Json) -> Iterator[Violation]:
+        yield from self._prompts(found)
         yield from self._tree(found)
         yield from self._turns(found)
         yield from self._messages(found, is_end=name == "end")

@@ -34,12 +34,14 @@ from chaoskit_scenarios import inloop
 from chaoskit_scenarios.readers import read_daemon
 from chaoskit_scenarios.tree.spelling import digest_of, text_of
 from chaoskit_scenarios.tree.unruly import HELD, UnrulyProvider
+from reference_agent.daemon import tree
 from reference_agent.daemon.daemon import Daemon
 from reference_agent.daemon.delivery import NotAnswered
 from reference_agent.daemon.journal import MailboxFull, Refused
 from reference_agent.daemon.lives import AgentFailed
 from reference_agent.daemon.mailbox import Limits
-from reference_agent.daemon.records import AnyChange
+from reference_agent.daemon.records import DAEMON, AnyChange
+from reference_agent.daemon.state import State
 from reference_agent.daemon.stores import DaemonStore, opened_store
 from reference_agent.ids import BadSessionId, ids_from
 from reference_agent.store.kinds import Location
@@ -101,6 +103,8 @@ class Boot:
             provider = UnrulyProvider(life.seed, lambda: life.ack("died"))
             limits = Limits(mailbox=asked["mailbox"])
             daemon = Daemon(store, {"scripted": provider}, new_id=ids_from(self._name), limits=limits)
+            if not self._is_first:
+                life.probe("found", **to_be_prompted(store.state))
             await daemon.recover()
             if not self._is_first:
                 self._look("recovered", daemon)
@@ -148,6 +152,15 @@ def _shortened(line: str) -> str:
         return line
     seq = line.partition(",")[0]  # the first field
     return f'{seq}, "digest": "{digest_of(line)}"}}\n'
+
+
+def to_be_prompted(state: State) -> dict[str, Any]:
+    """The roots that were ACTIVE at the crash and have no prompt in their mail, and all prompts so far."""
+    prompts = {m.message_id for m in state.undelivered.values() if m.sender == DAEMON}
+    prompted = {state.undelivered[name].receiver for name in prompts}
+    active = {root for root in tree.roots(state) if state.agents[root].state == "ACTIVE"}
+    settled = {name for name, (message, _) in state.settled.items() if message.sender == DAEMON}
+    return {"active": sorted(active - prompted), "prompts": sorted(prompts | settled)}
 
 
 def in_memory(daemon: Daemon) -> dict[str, Any]:
