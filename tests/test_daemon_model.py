@@ -157,7 +157,6 @@ FORBIDDEN = {
     "contradiction": [*A, *look(undelivered=["m"])],
 }
 ALSO_FORBIDDEN = {
-    "unprompted": [*RESTARTED, *look(messages=outcome("boot_1.a", "delivered"), name="recovered")],
     "another message under a known id": ("accepted", [*A, *sent(), *sent(content="y", digest="y")]),
     "handled with another content": (
         "invented",
