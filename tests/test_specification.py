@@ -210,6 +210,13 @@ FORBIDDEN = {
         effect(),
         end(HI, assistant("", CALL), result("c", "error: not run: no"), assistant("yes"), spent=10),
     ],
+    "explained: unexplained": [
+        *MAILS,
+        asked(HI, assistant("", CALL), result("c", "error: no result was recorded")),
+        *replied(assistant("yes")),
+        *post("answered", answer="yes"),
+        end(HI, assistant("", CALL), result("c", "error: no result was recorded"), assistant("yes"), **OVER),
+    ],
     "valid: orphan": [asked(HI, assistant("", CALL), user("more"))],
     "valid: ids": [asked(HI, assistant("", ("", "mail", "n")), result("", "done, r-1"))],
     "valid: strange": [asked(user("who said that?"))],

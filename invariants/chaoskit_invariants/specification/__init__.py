@@ -17,6 +17,7 @@ Requests
 Effects
   once        An effect happens once for each call, and only for calls that the model decided.
   agrees      What the conversation says happened, happened; what it says was not run, did not.
+  explained   A result that is not the tool's own has its reason in this history.
 
 The conversation
   valid       The model is shown every call with one result, and nobody else's words.

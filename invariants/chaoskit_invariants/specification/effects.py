@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from chaoskit.model import Violation
-from chaoskit_invariants.specification.facts import Facts
-from chaoskit_invariants.specification.words import DONE, NOT_RUN, UNKNOWN, Json
+from chaoskit_invariants.specification.conversation import answered_by_words
+from chaoskit_invariants.specification.facts import Facts, segments
+from chaoskit_invariants.specification.words import DONE, NOT_RUN, TOOLS, UNKNOWN, Json
 
 
 def once(facts: Facts) -> Iterator[Violation]:
@@ -83,6 +84,27 @@ def agrees(facts: Facts) -> Iterator[Violation]:
             yield Violation(
                 "claimed", f"{label} is said to have happened {len(claims)} times, not {happened[label]}"
             )
+
+
+def explained(facts: Facts) -> Iterator[Violation]:
+    """A result that is not the tool's own has its reason in this history. Judged for requests that were
+    answered, and never failed or were cancelled."""
+    if facts.end is None:
+        return
+    lacking = {tool for _, boot in facts.boots for tool in boot.get("without", ())}
+    denied = any(hook["do"] == "deny" for _, hook in facts.hooks)
+    answered = answered_by_words(facts)
+    for segment in segments(facts.end.data["conversation"]):
+        tools = {call_id: tool for m in segment.messages for call_id, tool, _ in m.get("calls", ())}
+        for message in segment.messages if segment.words in answered else ():
+            tool, text = tools.get(message.get("call", ""), ""), message["text"]
+            wrong = (
+                (text.startswith("error: there is no tool") and tool in TOOLS and tool not in lacking)
+                or (text.startswith("error: denied") and not denied)
+                or text.startswith(("error: cancelled", "error: no result was recorded"))
+            )
+            if message["role"] == "tool" and wrong:
+                yield Violation("unexplained", f"a call of {tool} has the result {text!r}, for no reason")
 
 
 def _vanished(facts: Facts, conversation: list[Json]) -> set[str]:

@@ -18,6 +18,7 @@ RULES: dict[str, Rule] = {
     "refusals": refusals.refusals,
     "once": effects.once,
     "agrees": effects.agrees,
+    "explained": effects.explained,
     "valid": conversation.valid,
     "closed": conversation.closed,
     "stands": conversation.stands,

@@ -125,6 +125,7 @@ class Whole:
             number=number,
             boot=self._boot_id,
             options=self._setting["options"],
+            without=self._setting["without"],
             calm=self._calm,
             found={
                 session: {"appended": kinds, "status": found.status[session]}
