@@ -2,6 +2,7 @@
 
     ci/kill-matrix reference_agent/turn --sample 40 --seed 1 --for 25s      systematic (`source_mutants`)
     ci/kill-matrix --patches DIR --for 100s                                 every DIR/*.patch
+    ci/kill-matrix --shipped --for 20s           every mutant of the scenarios, under each kind of fault
 
 Each change is made in a copy of `reference_agent`, which precedes the installed package on the module search
 path of campaigns of its own. A campaign ends at the first violation, and a change survives if every campaign
@@ -12,6 +13,7 @@ it was.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -28,6 +30,8 @@ from typing import NamedTuple
 
 from source_mutants import SourceMutant, mutants_of
 
+from chaoskit import registry
+
 ROOT = Path(__file__).resolve().parent.parent
 AGENT = ROOT / "reference_agent"
 ON_FILES = {"files", "fold", "lines", "files_kind", "event_log"}  # modules that only one store uses
@@ -43,7 +47,7 @@ class Campaign(NamedTuple):
 
 class Change(NamedTuple):
     name: str
-    files: tuple[Path, ...]  # that it changes, relative to the agent
+    campaigns: list[Campaign]  # in the order in which they are tried
     make: Callable[[Path], None]  # in a copy of the agent
 
 
@@ -79,7 +83,7 @@ def _with_source(file: Path, mutant: SourceMutant) -> Change:
     def make(copy: Path) -> None:
         (copy / file).write_text(mutant.source)
 
-    return Change(f"reference_agent/{file}:{mutant}", (file,), make)
+    return Change(f"reference_agent/{file}:{mutant}", campaigns_for((file,)), make)
 
 
 def from_patch(patch: Path) -> Change:
@@ -87,19 +91,33 @@ def from_patch(patch: Path) -> Change:
         subprocess.run(["git", "apply", "--unsafe-paths", patch.resolve()], cwd=copy.parent, check=True)
 
     changed = re.findall(r"^\+\+\+ b/reference_agent/(\S+)", patch.read_text(), re.M)
-    return Change(patch.name, tuple(map(Path, changed)), make)
+    return Change(patch.name, campaigns_for(tuple(map(Path, changed))), make)
+
+
+def shipped() -> Iterator[Change]:
+    """Every mutant of the scenarios under every kind of fault: which of them can see it?"""
+    mutants = {mutant.name: mutant for s in registry.scenarios().values() for mutant in s.mutants}
+    for mutant in mutants.values():
+        assert mutant.drill is not None, mutant.name
+        drill = mutant.drill
+        options = {"--mutant": mutant.name, "--points": drill.points, "--profile": drill.profile}
+        options |= {"--store": drill.store or (mutant.stores or ("sqlite",))[0]}
+        options |= {"--agents": str(drill.agents)} if drill.agents else {}
+        for fault in ("kill", "disk", "power"):
+            words = tuple(itertools.chain.from_iterable({**options, "--fault": fault}.items()))
+            yield Change(f"{mutant.name} x {fault}", [Campaign(drill.scenario, words)], lambda _copy: None)
 
 
 def tried(change: Change, seconds: float, seed: int, jobs: int) -> dict[str, object]:
     began = time.monotonic()
-    campaigns = campaigns_for(change.files)
     with tempfile.TemporaryDirectory() as place:
         copy = Path(place) / "reference_agent"
         shutil.copytree(AGENT, copy, ignore=shutil.ignore_patterns("__pycache__"))
         change.make(copy)
         how, by = "survived", ""
-        for campaign in campaigns:
-            how, by = carried_out(campaign, Path(place), seconds / len(campaigns), seed, jobs)
+        for campaign in change.campaigns:
+            each = seconds / len(change.campaigns)
+            how, by = carried_out(campaign, Path(place), each, seed, jobs)
             if how != "survived":
                 break
     return {"how": how, "by": by, "seconds": round(time.monotonic() - began, 1)}
@@ -169,15 +187,18 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--results", type=Path, default=Path("kill-matrix.jsonl"))
     parser.add_argument("--patches", type=Path, help="try the patches in this directory instead")
+    parser.add_argument("--shipped", action="store_true", help="try the mutants of the scenarios instead")
     options = parser.parse_args()
-    if options.patches:
+    if options.shipped:
+        changes = list(shipped())
+    elif options.patches:
         changes = [from_patch(patch) for patch in sorted(options.patches.glob("*.patch"))]
     else:
         changes = systematic([path.resolve() for path in options.paths], options.sample, options.seed)
     rows = list(matrix(changes, options))
     counts: dict[str, Counter[str]] = {}
     for row in rows:
-        counts.setdefault(str(row["mutant"]).partition(":")[0], Counter())[str(row["how"])] += 1
+        counts.setdefault(re.split(":| x ", str(row["mutant"]))[0], Counter())[str(row["how"])] += 1
     for module, found in counts.items():
         noticed = found.total() - found["survived"]
         print(f"{module}: {noticed} of {found.total()} noticed ({dict(found)})")
