@@ -102,6 +102,9 @@ def main() -> int:
     parser.add_argument("--plans", type=int, default=PLANS, help="hidden commits and writebacks per program")
     parser.add_argument("--sound", action="store_true", help="go on until every generated state was observed")
     parser.add_argument("--only-programs", action="store_true", help="no sequences")
+    parser.add_argument(
+        "--program", type=int, action="append", help="only this one of the generated programs; no sequences"
+    )
     parser.add_argument("--ways", type=Path, help="measure how programs save files, and add it to this file")
     parser.add_argument("--stores", type=Path, help="compare whole stores, and add the counts to this file")
     parser.add_argument(
@@ -124,7 +127,7 @@ def main() -> int:
         if options.ways:
             _ways(Path(home), options)
             return 0
-        wrong = 0 if options.only_programs else _sequences(Path(home), options, end)
+        wrong = 0 if options.only_programs or options.program else _sequences(Path(home), options, end)
         if not options.sequence:
             wrong += _programs(Path(home), options, end)
     print(f"{wrong} states of a real {system.name} are impossible in the model")
@@ -182,6 +185,8 @@ def _programs(home: Path, options: argparse.Namespace, end: float) -> int:
     shop = Workshop(home, FILE_SYSTEMS[options.file_system], INITIAL)
     wrong = tried = disks = made = unreached = 0
     for number, steps in enumerate(generated_programs(options.seed, options.programs)):
+        if options.program and number not in options.program:
+            continue
         if time.monotonic() > end:
             break
         program, rng = program_of(steps), random.Random(f"{options.seed}/{number}")

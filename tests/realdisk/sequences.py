@@ -71,6 +71,22 @@ def rewrite_then_append(disk: RealDisk) -> None:
     disk.fsync("z")
 
 
+def cut_then_durable_write(disk: RealDisk) -> None:
+    """xfs: what the truncation cut off in the middle of a block may be back (X7)."""
+    disk.truncate("b", 1)
+    disk.mkdir("d")
+    disk.fsync("")
+    disk.write("b", b"w" * 512, 4 * PAGE, durable=True)
+
+
+def patch_cut_then_durable_write(disk: RealDisk) -> None:
+    disk.zero("b", 0, 10)
+    disk.truncate("b", 1)
+    disk.fsync("")
+    disk.mkdir("d")
+    disk.write("b", b"w" * 512, 4 * PAGE, durable=True)
+
+
 def overwrite_and_truncate(disk: RealDisk) -> None:
     disk.write("a", b"1" * 5000, 0)
     disk.truncate("a", 5000)
