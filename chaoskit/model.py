@@ -361,6 +361,7 @@ DoubtKind = Literal[
     "broken-invariant",  # an invariant raised an error
     "nothing-judged",  # no invariant found anything to judge
     "contradiction",  # the rebuilt state holds, the real crash does not
+    "remembers",  # a reused process sees something else than a fresh one
     "unconfirmed",  # found on a rebuilt state, not reproduced by a real crash
     "no-time",  # found on a rebuilt state, and no time was left for a real crash
     "not-measured",  # no run tested the claim
@@ -388,6 +389,7 @@ DOUBTS: dict[DoubtKind, str] = {
     "broken-invariant": "invariant {}",
     "nothing-judged": "no invariant found anything to judge{}",
     "contradiction": "the rebuilt state holds, but the real crash does not: {}",
+    "remembers": "{}",
     "unconfirmed": "found on a rebuilt state, but a real crash did not reproduce it: {}",
     "no-time": "found on a rebuilt state, but time ran out before it was confirmed (allow more time): {}",
     "not-measured": "no run tested {}",

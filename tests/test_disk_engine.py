@@ -99,7 +99,30 @@ def test_a_process_with_leftovers_is_not_reused(watched, store, again):
     rig, workload, recording = watched(f"target:{CONTROLS}:{store}")
     state = list(killed_states(recording))[-1]
     rig.judge_state(recording, state, workload)
-    assert (rig._supervisor._reused is not None) == again
+    assert ("recover" in rig._supervisor._kept) == again
+
+
+@pytest.mark.parametrize(("store", "differ"), [("PathCache", False), ("SessionCache", True)])
+def test_a_process_that_looked_at_other_states_is_compared_with_a_fresh_one(watched, store, differ):
+    rig, workload, recording = watched(f"target:{CONTROLS.with_name('earned.py')}:{store}")
+    for state in list(killed_states(recording))[-20::5]:
+        rig.judge_state(recording, state, workload)
+    assert rig._supervisor._looks_differ == differ
+
+
+def test_a_difference_that_is_noticed_late_is_a_doubt(watched, monkeypatch):
+    """The states since the last comparison may have been judged by what a process remembered."""
+    monkeypatch.setattr("chaoskit.run.supervisor.BOTH", 0)
+    monkeypatch.setattr("chaoskit.run.supervisor.EVERY", 4)
+    rig, workload, recording = watched(f"target:{CONTROLS.with_name('earned.py')}:SessionCache")
+    states = list(killed_states(recording))[-24::4]
+    kinds = [_doubts(rig.judge_state(recording, state, workload)) for state in states]
+    assert "remembers" in kinds[3]
+    assert "remembers" not in kinds[4] + kinds[5], "from then on only fresh processes look"
+
+
+def _doubts(outcome):
+    return [doubt.kind for doubt in outcome.judgement.doubts]
 
 
 def test_points_name_the_operation_and_the_file(watched):

@@ -39,6 +39,9 @@ class FileData:
         self.pages = pages
         self.sum = sum_
 
+    def __deepcopy__(self, memo: object) -> FileData:
+        return self  # immutable: copies of a model share it
+
     @property
     def digest(self) -> tuple[int, int]:
         return self.size, self.sum

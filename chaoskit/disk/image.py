@@ -92,6 +92,9 @@ class Image:
         self.nodes = nodes
         self.names = names
 
+    def __deepcopy__(self, memo: object) -> Image:
+        return self  # immutable: copies of a model share it
+
     @property
     def digest(self) -> int:
         return self.directory(ROOT).sum

@@ -61,6 +61,9 @@ class Op(msgspec.Struct, frozen=True, kw_only=True):
     joined: bool = False  # found together with the one before: which of them came first is not known
     pid: int = 0
 
+    def __deepcopy__(self, memo: object) -> Op:
+        return self  # immutable: copies of a model share it
+
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
     """An object that existed, and was durable, before the trace began."""

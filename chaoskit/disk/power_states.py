@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from copy import deepcopy
 from itertools import chain, islice
 from typing import TypeVar
 
@@ -20,7 +21,6 @@ from chaoskit.disk.power import (
     RecipeGenerator,
     apart,
     model_at,
-    new_model,
     pairs,
     reordered,
     singles,
@@ -75,6 +75,7 @@ def _all(trace: Trace, acks: Sequence[int], profile: Profile, budget: int, seed:
     first, others = telling_positions(trace, acks)
     everywhere: Sequence[int] = range(trace.base, len(trace.ops) + 1)
     acked = sorted({at for at in acks if at >= trace.base})
+    start = model_at(trace, trace.base, profile)  # earlier lives are gone through once
     left_out: list[tuple[Generators, Sequence[int]]] = []
     rounds: tuple[tuple[Generators, Sequence[int], int], ...] = (
         ((whole,), acked, 4),
@@ -85,12 +86,12 @@ def _all(trace: Trace, acks: Sequence[int], profile: Profile, budget: int, seed:
     )
     for generators, positions, each in rounds:
         chosen = spread(positions, budget // each)
-        yield from _round(trace, acks, profile, seed, generators, chosen)
+        yield from _round(trace, start, acks, profile, seed, generators, chosen)
         left_out.append((generators, sorted(set(positions).difference(chosen))))
     for generators, skipped in left_out:
-        yield from _round(trace, acks, profile, seed, generators, skipped)
+        yield from _round(trace, start, acks, profile, seed, generators, skipped)
     for again in range(1, MORE_SUBSETS):
-        yield from _round(trace, acks, profile, seed + again, (subsets,), everywhere)
+        yield from _round(trace, start, acks, profile, seed + again, (subsets,), everywhere)
 
 
 def telling_positions(trace: Trace, acks: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -110,6 +111,7 @@ def spread(positions: Sequence[T], count: int) -> Sequence[T]:
 
 def _round(
     trace: Trace,
+    start: Model,
     acks: Sequence[int],
     profile: Profile,
     seed: int,
@@ -117,7 +119,7 @@ def _round(
     positions: Sequence[int],
 ) -> Iterator[PowerState]:
     """One pass over the trace: the model is advanced, never rebuilt."""
-    model = new_model(trace, profile)
+    model = deepcopy(start)
     for at in positions:
         while model.at < at:
             model.advance(trace.ops[model.at])

@@ -76,6 +76,8 @@ START_OF_TIME = 1_700_000_000  # of a seeded clock; each life begins some time a
 MINUTE = 60
 PASSED = 3  # points before a crash that its story shows
 LIVES_PER_PROCESS = 120  # bounds the number of states that a leak in the target can affect
+BOTH = 8  # rebuilt states at which a fresh process and a reused one both look at first...
+EVERY = 16  # ... and then every so many
 
 
 class OutOfTime(Exception):
@@ -107,7 +109,9 @@ class Supervisor:
         self._watch = watch
         self._calls = calls
         self.until: float | None = None  # on the monotonic clock
-        self._reused: _Process | None = None
+        self._kept: dict[str, _Process] = {}  # reused processes, by what they do
+        self._looks = 0  # of reused processes
+        self._looks_differ = False  # whether a reused process has seen other content than a fresh one
         self._recoveries = 0
         self._stage: StagingDirectory | None = None
         self._traces: list[Trace] = []  # of the run under way, one per life
@@ -140,6 +144,26 @@ class Supervisor:
     def _look_again(self, run: _RunInProgress, directory: Path, life: int) -> None:
         """In a process that has not seen the lives before: it knows only what is on the disk."""
         self._live(run, self._start(self._later, directory, life), life, None, None, final=True)
+
+    def _look_at_state(self, run: _RunInProgress, directory: Path, life: int) -> None:
+        """In a process that has only looked at other states, which saves a fork. What it remembers of those
+        may mislead it, so that a fresh process looks as well, again and again; if the two ever differ, only
+        fresh ones look from then on."""
+        if self._looks_differ or self._mutant:
+            self._look_again(run, directory, life)
+            return
+        self._looks += 1
+        begin, doubts = len(run.events), len(run.doubts)
+        self._live(run, self._process_for("look", directory), life, None, None, final=True)
+        if self._looks > BOTH and self._looks % EVERY:
+            return
+        seen = run.events[begin:]
+        del run.events[begin:], run.doubts[doubts:]
+        self._look_again(run, directory, life)
+        self._looks_differ = seen != run.events[begin:]
+        if self._looks_differ and self._looks > BOTH + 1:  # others in between were not compared
+            differs = "a process that has looked at other states sees other content than a fresh one"
+            run.doubts.append(Doubt("remembers", differs))
 
     def record_recovery(self, earlier: Schedule, directory: Path, workload: Workload) -> Recording | None:
         """The life after these faults, with every disk operation; None if one of the faults did not fire."""
@@ -203,24 +227,24 @@ class Supervisor:
         self._stage.move_to(run.state)
         self._stage.show(state.image, recording.times(state.position), mapped=recording.maps_files)
         life = recording.life + 1
-        how = self._live(run, self._process_for(directory), life, None, None)
+        how = self._live(run, self._process_for("recover", directory), life, None, None)
         if self._scenario.target.looks_again and how == "completed":
-            self._look_again(run, directory, life + 1)
+            self._look_at_state(run, directory, life + 1)
         return run.finish(Schedule((*recording.earlier.faults, state.fault)))
 
-    def _process_for(self, directory: Path) -> _Process:
+    def _process_for(self, what: str, directory: Path) -> _Process:
         """A reused process, or a new one for a mutant, whose patch may keep state."""
-        if self._reused and (self._reused.lives >= LIVES_PER_PROCESS or self._mutant):
-            self.retire()
-        if self._reused is None:
-            self._reused = self._start(self._later, directory, 1, kept=True)
-        return self._reused
+        kept = self._kept.get(what)
+        if kept and (kept.lives >= LIVES_PER_PROCESS or self._mutant):
+            self._kept.pop(what).end()
+        if what not in self._kept:
+            self._kept[what] = self._start(self._later, directory, 1, kept=True)
+        return self._kept[what]
 
     def retire(self) -> None:
-        """Ends the reused process, if there is one."""
-        if self._reused:
-            self._reused.end()
-            self._reused = None
+        """Ends the reused processes."""
+        while self._kept:
+            self._kept.popitem()[1].end()
 
     # --- one life
 
@@ -249,7 +273,7 @@ class Supervisor:
             raise
         # What a life had reported before it hung must not be lost with it; where the target is somebody
         # else's, that is worth a message at a time.
-        buffered = fault is None and not self._scenario.target.looks_again
+        buffered = fault is None and (final or not self._scenario.target.looks_again)
         process.begin(self._spec(run, life, arming, watch, buffered=buffered, final=final))
         conversation = Conversation(process.channel, run.world, run.events, arming.call)
         deadline = time.monotonic() + self._deadline
@@ -258,8 +282,8 @@ class Supervisor:
         # A life may complete at the very moment at which it is killed for being late.
         survives = process.kept and conversation.reusable and timely
         status = None if survives else process.end()
-        if process is self._reused and not survives:
-            self._reused = None
+        if not survives:
+            self._kept = {what: each for what, each in self._kept.items() if each is not process}
         if not timely and self._is_over():
             raise OutOfTime
         named, killed_at_name = read_trace(run.directory / f"trace-{life}")

@@ -170,6 +170,23 @@ def empty_the_log_with_a_hole(disk: RealDisk) -> None:
     disk.fdatasync("b")
 
 
+def hole_beyond_the_end(disk: RealDisk) -> None:
+    """It changes nothing that fdatasync waits for."""
+    disk.create("n")
+    disk.fsync("n")
+    disk.mkdir("d")
+    disk.punch("n", 50, PAGE)
+    disk.fdatasync("n")
+
+
+def hole_beyond_the_end_and_fsync(disk: RealDisk) -> None:
+    disk.create("n")
+    disk.fsync("n")
+    disk.mkdir("d")
+    disk.punch("n", 50, PAGE)
+    disk.fsync("n")
+
+
 def low_then_high(disk: RealDisk) -> None:
     disk.create("n")
     disk.fsync("n")

@@ -182,6 +182,23 @@ class PathCache(Base):
         return dict(_cache[path])
 
 
+_sessions: dict[str, dict] = {}
+
+
+class SessionCache(Base):
+    """Caches what it read, per session, for as long as the process lives: in another directory, too"""
+
+    promises = {"durable": K}
+
+    def load(self, session):
+        if session not in _sessions:
+            found = super().load(session)
+            if found is None:
+                return None
+            _sessions[session] = found
+        return dict(_sessions[session])
+
+
 class _Marked(Base):
     """Knows whether the last process closed it"""
 

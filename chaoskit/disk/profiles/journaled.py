@@ -79,8 +79,12 @@ class JournaledModel:
             self._name(position, op)
         elif op.kind == "write":
             self._write(position, op)
-        elif op.kind in ("truncate", "allocate", "punch"):
+        elif op.kind in ("truncate", "allocate", "punch") and not self._is_beyond(op):
             self._reshape(position, op)
+
+    def _is_beyond(self, op: Op) -> bool:
+        """E2: a hole beyond the end of the file changes nothing that a sync waits for."""
+        return op.kind == "punch" and op.offset >= self.kill.data(op.file).size
 
     def _is_inside(self, op: Op) -> bool:
         return op.offset + op.length <= self.kill.data(op.file).size
