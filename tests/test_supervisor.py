@@ -1,5 +1,8 @@
 """Real processes, real kills."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -114,6 +117,27 @@ def test_a_hang_ends_at_the_deadline_and_is_reported(rig):
     run = crash(rig("HANGING", deadline=0.3), kill("append", 1))
     assert [e.how for e in run.history.of(Ended)] == ["crashed", "hung"]
     assert "did not finish in 0.3 s" in list(run.history.of(Ended))[-1].detail
+
+
+@pytest.fixture
+def crowded_core():
+    """This process, what it starts, and others that are always busy share one core."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(before)})
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
+    yield
+    os.sched_setaffinity(0, before)
+    for other in others:
+        other.kill()
+        other.wait()
+
+
+@pytest.mark.requirement("C1")
+@pytest.mark.parametrize(("scenario", "how"), [("BUSY", "completed"), ("HANGING", "hung")])
+def test_time_that_a_life_waits_for_a_core_does_not_count(rig, crowded_core, scenario, how):
+    """BUG of the harness: beside other work, a life of a sound agent was reported as hung."""
+    run = crash(rig(scenario, deadline=0.8), kill("append", 1))
+    assert [e.how for e in run.history.of(Ended)] == ["crashed", how]
 
 
 @pytest.mark.requirement("C1")

@@ -150,6 +150,12 @@ def hanging_when_resumed(life: Life) -> None:
         signal.pause()
 
 
+def busy_when_resumed(life: Life) -> None:
+    persist(life, "append", "1")
+    while life.number and time.process_time() < life.workload["seconds"]:
+        pass
+
+
 def slow_when_resumed(life: Life) -> None:
     persist(life, "append", "1")
     if life.number:
@@ -300,6 +306,7 @@ SPENDING = _scenario("spending", Service(name="bank"))
 CHATTY = _scenario("chatty")
 SLOW = _scenario("slow_when_resumed")
 HANGING = _scenario("hanging_when_resumed")
+BUSY = msgspec.structs.replace(_scenario("busy_when_resumed"), workload=lambda _seed: {"seconds": 0.4})
 FAILING = _scenario("failing_when_resumed")
 CHOOSING = _scenario("failing_when_resumed_from_paper", stores=("stone", "paper"))
 BROKEN = _scenario("failing_always")

@@ -5,9 +5,12 @@ Answers the life's calls to the World, records its events, and detects its end, 
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 
@@ -28,6 +31,48 @@ class _Failed(msgspec.Struct, tag="failed"):
 _MESSAGE = msgspec.json.Decoder(Ack | Probe | Invoke | Ok | Fail | Call | _Completed | _Failed)
 
 
+MOST_PATIENCE = 10  # times the deadline, for a life that waits for a core
+
+
+class Patience:
+    """How long a life may still take. Time that it waits for a core does not count: a verdict must not depend
+    on what else the machine is doing."""
+
+    def __init__(self, pid: int, seconds: float, until: float | None) -> None:
+        self._pids = (pid, os.getpid())  # a life waits for its supervisor's answers, too
+        self._waited = self._waits()
+        self._begun = time.monotonic()
+        self._seconds = seconds
+        self._until = until  # a limit on the monotonic clock, which nothing extends
+        self._allowed = seconds
+
+    def left(self) -> float:
+        """Seconds; none if the life is late."""
+        left = self._left()
+        if left <= 0:
+            starved = sum(now - before for now, before in zip(self._waits(), self._waited, strict=True))
+            self._allowed = self._seconds + min(starved, MOST_PATIENCE * self._seconds)
+            left = self._left()
+        return max(0.0, left)
+
+    def _left(self) -> float:
+        end = self._begun + self._allowed
+        return (end if self._until is None else min(end, self._until)) - time.monotonic()
+
+    def _waits(self) -> list[float]:
+        return [seconds_in_queue(pid) for pid in self._pids]
+
+
+def seconds_in_queue(pid: int) -> float:
+    """For how long the threads of a process were ready to run and had no core; 0 where the kernel does not
+    report it."""
+    waited = 0
+    for task in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with suppress(OSError, IndexError, ValueError):
+            waited += int(task.read_text().split()[1])
+    return waited / 1e9
+
+
 class Conversation:
     def __init__(
         self, channel: socket.socket, world: World, events: list[Event], fault: CallFault | None = None
@@ -41,21 +86,24 @@ class Conversation:
         self._events = events
         self._partial = b""
 
-    def listen(self, process: Process, deadline: float, *, until_death: bool) -> bool:
+    def listen(
+        self, process: Process, seconds: float, *, until: float | None = None, until_death: bool
+    ) -> bool:
         """Listens until the life is over; with `until_death`, until its process has ended.
 
-        Returns False if the life missed its deadline and was killed.
+        Returns False if the life took longer than this, and was killed.
         """
+        patience = Patience(process.pid, seconds, until)
         poll = select.poll()
         poll.register(self._channel, select.POLLIN)
         poll.register(process.pidfd, select.POLLIN)
         timely = True
         while True:
-            if timely and time.monotonic() >= deadline:
-                timely = False
+            left = patience.left() if timely else None
+            if left == 0:
+                timely, left = False, None
                 process.kill()
-            patience = max(0.0, deadline - time.monotonic()) * 1000 if timely else None
-            ready = {fd for fd, _ in poll.poll(patience)}
+            ready = {fd for fd, _ in poll.poll(None if left is None else left * 1000)}
             if self._channel.fileno() in ready:
                 if not self._read():
                     poll.unregister(self._channel)

@@ -11,7 +11,8 @@ Guarantees:
 S1. A fault counts as fired only if the child recorded that it fired *and* the process died of it
     (or, for a survivable fault, if the interposer recorded that it fired).
 S2. A planned fault that did not fire, and a death that chaoskit did not cause, put a doubt on the run.
-S3. A life that exceeds its deadline is killed and recorded as `hung`.
+S3. A life that exceeds its deadline is killed and recorded as `hung`. Time in which it was ready to run and
+    had no core does not count.
 S4. No process of a life's process group is left when the next life starts.
 S5. The history is on disk before it is judged.
 S6. No life outlasts `until`: a run that is not finished then is abandoned with OutOfTime, never judged.
@@ -276,9 +277,9 @@ class Supervisor:
         buffered = fault is None and (final or not self._scenario.target.looks_again)
         process.begin(self._spec(run, life, arming, watch, buffered=buffered, final=final))
         conversation = Conversation(process.channel, run.world, run.events, arming.call)
-        deadline = time.monotonic() + self._deadline
-        deadline = deadline if self.until is None else min(deadline, self.until)
-        timely = conversation.listen(process.process, deadline, until_death=not process.kept)
+        timely = conversation.listen(
+            process.process, self._deadline, until=self.until, until_death=not process.kept
+        )
         # A life may complete at the very moment at which it is killed for being late.
         survives = process.kept and conversation.reusable and timely
         status = None if survives else process.end()
