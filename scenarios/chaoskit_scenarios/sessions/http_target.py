@@ -19,6 +19,7 @@ import uvicorn
 from chaoskit.inside import Life
 from chaoskit_scenarios import inloop
 from chaoskit_scenarios.agent.target import SESSION, report_meant
+from chaoskit_scenarios.sessions.event_stream import read_events
 from chaoskit_scenarios.sessions.target import Services, log_of
 from reference_agent.service.http_api import application
 
@@ -97,30 +98,10 @@ class Client:
         return answer
 
     async def catch_up(self) -> None:
-        """Read the stream from the last event seen to its end, over two connections: it is cut in between."""
+        """Read the stream from the last event seen to its end."""
         lines = [json.loads(line) for line in log_of(self._life.directory)]
         newest = max(line["seq"] for line in lines if line["kind"] in OBSERVED)
-        await self._read_events(most=2, newest=newest)
-        await self._read_events(most=10**6, newest=newest)
-
-    async def _read_events(self, most: int, newest: int) -> None:
-        kept = self._life.call("client", "recall", key="last-event")
-        last = kept["id"] if kept else 0
-        if last >= newest:
-            return
-        headers = {"Last-Event-ID": str(last)} if last else {}
-        place = f"/sessions/{SESSION}/events"
-        async with self._http.stream("GET", place, headers=headers) as response:
-            async for line in response.aiter_lines():
-                if line.startswith("id:"):
-                    last = int(line[3:])
-                elif line.startswith("data:"):  # after the id
-                    about = json.loads(line[5:])
-                    seen = {"kind": about["kind"], "status": about.get("status"), "run": about.get("run_id")}
-                    self._life.call("client", "remember", key="last-event", id=last, **seen)
-                    most -= 1
-                    if last >= newest or not most:
-                        return
+        await read_events(self._life, self._http, SESSION, newest)
 
     async def _call(self, method: str, path: str, body: Any) -> dict[str, Any]:
         response = await self._http.request(method, path, json=body)

@@ -111,10 +111,7 @@ class Client:
         self._boot = boot
         kept = life.call("client", "recall", key="tokens")
         self._tokens: dict[str, list[str]] = dict(kept["tokens"]) if kept else {}
-
-    async def perform(self, operation: Json) -> None:
-        """One operation at its time; a client that leaves gets no answer."""
-        known: dict[str, Callable[[Json], Awaitable[Any]]] = {
+        self._known: dict[str, Callable[[Json], Awaitable[Any]]] = {
             "post": self.post,
             "again": self.post,
             "other words": self._other_words,
@@ -127,7 +124,10 @@ class Client:
             "cancel": lambda operation: self._service.cancel(operation["session"]),
             "read": lambda operation: self._service.read(operation["session"]),
         }
-        work = known[operation["do"]]
+
+    async def perform(self, operation: Json) -> None:
+        """One operation at its time; a client that leaves gets no answer."""
+        work = self._known[operation["do"]]
         await self.report(operation, lambda: work(operation), operation.get("leaves"))
 
     async def report(

@@ -6,7 +6,6 @@ arrives. What a client remembers is in the World.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import httpx2
 
 from chaoskit.inside import Life
+from chaoskit_scenarios.sessions.event_stream import read_events
 from chaoskit_scenarios.sessions.http_target import FOR_EVER, NO_TLS, serving
 from chaoskit_scenarios.whole.client import Refused
 from reference_agent.service.coordinator import Coordinator
@@ -76,27 +76,7 @@ class OverHttp:
         return found
 
     async def events(self, life: Life, session: str, newest: int) -> None:
-        """Read the stream from the last event seen to its end, over two connections: it is cut in between."""
-        for most in (2, 10**6):
-            await self._read_events(life, session, newest, most)
-
-    async def _read_events(self, life: Life, session: str, newest: int, most: int) -> None:
-        kept = life.call("client", "recall", key=f"last-event/{session}")
-        last = kept["id"] if kept else 0
-        if last >= newest:
-            return
-        headers = {"Last-Event-ID": str(last)} if last else {}
-        async with self._http.stream("GET", f"/sessions/{session}/events", headers=headers) as response:
-            async for line in response.aiter_lines():
-                if line.startswith("id:"):
-                    last = int(line[3:])
-                elif line.startswith("data:"):  # after the id
-                    about = json.loads(line[5:])
-                    facts = {"kind": about["kind"], "status": about.get("status"), "run": about.get("run_id")}
-                    life.call("client", "remember", key=f"last-event/{session}", id=last, of=session, **facts)
-                    most -= 1
-                    if last >= newest or not most:
-                        return
+        await read_events(life, self._http, session, newest, key=f"last-event/{session}", of=session)
 
 
 @asynccontextmanager
