@@ -104,14 +104,21 @@ OVER = {"usage": [[1, 20]], "spent": 20}
 STARTED = '{"seq": 1, "kind": "run.started", "run_id": "x", "request_id": "r", "boot_id": "b"}'
 OVER_TOO = '{"seq": 2, "kind": "run.completed", "run_id": "x"}'
 WANTS = assistant("", ("c", "approve", "n"))
-RESUMED = [
-    asked(HI),
-    *replied(WANTS),
-    *post("waiting", run_id="x"),
-    Invoke(0, 0, 800, "resume", {"session": "s", "which": "newest", "as": "me", "result": "yes"}),
-    Ack(0, 0, "presented", {"session": "s", "token": "t"}),
-    Ok(0, 0, 800, {"state": "running", "request_id": "me", "run_id": "x"}),
-]
+
+
+def brings(brought, number=800, *, answered=True):
+    """A client presents the token with a result; its answer may be lost."""
+    args = {"session": "s", "which": "newest", "as": "me", "result": brought}
+    found = [
+        Invoke(0, 0, number, "resume", args),
+        Ack(0, 0, "presented", {"session": "s", "token": "t"}),
+        Ok(0, 0, number, {"state": "running", "request_id": "me", "run_id": "x"}),
+    ]
+    return found if answered else found[:2]
+
+
+WAITED = [asked(HI), *replied(WANTS), *post("waiting", run_id="x")]
+RESUMED = [*WAITED, *brings("yes")]
 
 
 def approved(brought):
@@ -127,6 +134,10 @@ def approved(brought):
 
 ALLOWED = {
     "a result that was brought, and is there": [*RESUMED, *approved("yes")],
+    "a repeat with another result changes nothing": [*RESUMED, *brings("no", 801), *approved("yes")],
+    "a repeat may have been the first": [
+        *(*WAITED, *brings("yes", answered=False), *brings("no", 801), *approved("no"))
+    ],
     "an answer that the model gave": [
         *ASKS,
         *post("answered", answer="yes"),
@@ -242,6 +253,7 @@ FORBIDDEN = {
         Ok(0, 0, 801, {"state": "running", "request_id": "you", "run_id": "x"}),
     ],
     "brought: result lost": [*RESUMED, *approved("no")],
+    "brought: result lost, repeated": [*RESUMED, *brings("no", 801), *approved("no")],
     "events: stream": [
         Effect(
             0,

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+import lmdb
 import msgspec
 from chaoskit_scenarios.targets import reference_stores
 
@@ -113,6 +114,48 @@ async def _turns(kind: str, directory: Path) -> list[int]:
         await store.close()
 
 
+LMDB = """
+    import lmdb
+    environment = lmdb.open(".", map_size={size}, {options})
+    for n in range({commits}):
+        with environment.begin(write=True) as transaction:
+            transaction.put(f"{{n:03}}".encode(), b"x" * 700)
+        acknowledge()
+    environment.close()
+"""
+LMDB_SIZE = 1 << 20
+JUDGED = ("holds", "lost", "corrupt")
+
+
+def judge_lmdb(directory: Path, acknowledged: int) -> str:
+    """In a process of its own: a database that is not intact can end it."""
+    process = os.fork()
+    if process == 0:
+        code = len(JUDGED)
+        try:
+            code = JUDGED.index(_opened(directory, acknowledged))
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    return JUDGED[code] if 0 <= code < len(JUDGED) else "corrupt"
+
+
+def _opened(directory: Path, acknowledged: int) -> str:
+    try:
+        with lmdb.open(str(directory), map_size=LMDB_SIZE) as database, database.begin() as transaction:
+            found = [(int(key), value) for key, value in transaction.cursor()]
+    except (lmdb.Error, ValueError):
+        return "corrupt"
+    if found != [(n, b"x" * 700) for n in range(len(found))]:
+        return "corrupt"
+    return "holds" if len(found) >= acknowledged else "lost"
+
+
+def _lmdb(options: str, *, is_new: bool = False) -> Store:
+    setup, program = (LMDB.format(commits=n, size=LMDB_SIZE, options=options) for n in (0, COMMITS))
+    return Store("" if is_new else setup, program, judge_lmdb)
+
+
 class Store(msgspec.Struct, frozen=True):
     setup: str
     program: str
@@ -159,6 +202,10 @@ STORES = {
         )
         for kind in ("Sqlite", "Files")
     },
+    "lmdb": _lmdb(""),
+    "lmdb-new": _lmdb("", is_new=True),
+    "lmdb-no-metasync": _lmdb("metasync=False"),
+    "lmdb-writemap": _lmdb("writemap=True"),
     "json-aside": _aside(sync_file=True, sync_directory=True),
     "json-aside-no-directory": _aside(sync_file=True, sync_directory=False),
     "json-aside-no-file": _aside(sync_file=False, sync_directory=True),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from chaoskit.model import Violation
 from chaoskit_invariants import status
@@ -80,7 +81,7 @@ def tokens(facts: Facts) -> Iterator[Violation]:
 
 def _used_by_one_client(facts: Facts) -> Iterator[Violation]:
     """Whoever used a token may repeat that. Nobody else can use it."""
-    accepted: dict[str, set[str]] = {}
+    accepted: dict[str | None, set[str]] = {}
     for operation in facts.named("resume"):
         if operation.result and operation.refused is None and operation.state == "running":
             accepted.setdefault(_presented(facts, operation), set()).add(operation.args["as"])
@@ -97,15 +98,11 @@ def brought(facts: Facts) -> Iterator[Violation]:
     lines = map(json.loads, facts.end.data["log"])
     requests = {line["run_id"]: line.get("request_id") for line in lines if line["kind"] == "run.started"}
     answered = {request for found in answered_by_words(facts).values() for request in found}
-    accepted: dict[str, str] = {}  # by token
-    for operation in facts.named("resume"):
-        run = operation.result.get("run_id") if operation.result else None
-        if run is not None and requests.get(run) in answered:
-            accepted[_presented(facts, operation)] = operation.args["result"]
+    accepted = [found for found in _accepted_results(facts) if requests.get(found.run) in answered]
     conversation = facts.end.data["conversation"]
     waited = {call_id for m in conversation for call_id, tool, _ in m.get("calls", ()) if tool == WAITS}
     there = Counter(m["text"] for m in conversation if m["role"] == "tool" and m["call"] in waited)
-    for result, times in Counter(accepted.values()).items():
+    for result, times in Counter(found.result for found in accepted).items():
         if times > there[result]:
             yield Violation(
                 "result lost",
@@ -113,10 +110,30 @@ def brought(facts: Facts) -> Iterator[Violation]:
             )
 
 
-def _presented(facts: Facts, operation: Operation) -> str:
-    """The token that it presented."""
-    acks = (ack for place, ack in facts.acks if place > operation.began and ack.name == "presented")
-    return str(next(acks).data["token"])
+class _Accepted(NamedTuple):
+    run: str
+    result: str
+
+
+def _accepted_results(facts: Facts) -> Iterator[_Accepted]:
+    """What was accepted with each token: the first result. A repeat, with whatever result, changes nothing;
+    after one without an answer nobody knows whether it was the first."""
+    presented: dict[str, list[Operation]] = {}
+    for operation in facts.named("resume"):
+        token = _presented(facts, operation)
+        if token is not None and operation.refused is None:
+            presented.setdefault(token, []).append(operation)
+    for operations in presented.values():
+        runs = [(operation.result or {}).get("run_id") for operation in operations]
+        results = {operation.args["result"] for operation in operations}
+        if runs[0] or (any(runs) and len(results) == 1):
+            yield _Accepted(next(filter(None, runs)), operations[0].args["result"])
+
+
+def _presented(facts: Facts, operation: Operation) -> str | None:
+    """The token that it presented; nothing, if its process died before."""
+    later = (ack for place, ack in facts.acks if place > operation.began and ack.life == operation.life)
+    return next((str(ack.data["token"]) for ack in later if ack.name == "presented"), None)
 
 
 def _token_given(facts: Facts, operation: Operation) -> Operation | None:
