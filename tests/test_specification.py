@@ -132,7 +132,13 @@ def approved(brought):
     ]
 
 
+ENDED_MEANWHILE = {"refused": "nothing_to_do", "status": "interrupted_startup"}
 ALLOWED = {
+    "another client cancels what this one wants to continue": [
+        Invoke(0, 0, 900, "cancel", {"session": "s"}),
+        *asked_for("continue", ENDED_MEANWHILE),
+        Ok(0, 0, 900, {"state": "cancelled", "request_id": "r"}),
+    ],
     "a result that was brought, and is there": [*RESUMED, *approved("yes")],
     "a repeat with another result changes nothing": [*RESUMED, *brings("no", 801), *approved("yes")],
     "a repeat may have been the first": [
@@ -208,6 +214,7 @@ FORBIDDEN = {
     "ends: unusable": [*post("failed", request="s-canary-1", reason="HTTP 400")],
     "refusals: broken": [*post(None, broke="AssertionError")],
     "refusals: refused": [*post(None, refused="not_durable")],
+    "refusals: refused, continue": asked_for("continue", ENDED_MEANWHILE),
     "refusals: reused": [
         *ASKS,
         *post("answered", answer="yes"),

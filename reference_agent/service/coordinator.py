@@ -360,6 +360,7 @@ class Coordinator:
             await agent.cancel("cancelled by the user")
             if session.is_running:
                 return Outcome(request_id=request, state="running")
+            request = await self._unfinished(agent, "cancel")  # it may have ended meanwhile
             self._revoke(session, "cancelled")
             going = self._go(session, request, self._carry_on(agent))
             await asyncio.wait({going.task})  # while holding `turn`: a sweep would record it as interrupted

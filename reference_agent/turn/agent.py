@@ -374,6 +374,7 @@ class Agent:
             await self._add(Message("user", request.content), request.first_turn)
         recorded = await self._store.turns_of(request.request_id)
         taken = {turn for turn in recorded if turn >= request.first_turn}
+        taken |= self._decided_since(request.first_turn)  # not durable yet, if the disk has failed
         while (answer := final_answer(self._conversation)) is None:
             turn = self._turn_to_take(taken)
             # Counted over all processes: a crash must not grant extra turns.
@@ -397,6 +398,10 @@ class Agent:
     def _said_in(self, turn: int) -> list[Message]:
         first = bisect_left(self._turns, turn)
         return self._conversation[first:]
+
+    def _decided_since(self, turn: int) -> set[int]:
+        said = zip(self._turns, self._conversation, strict=True)
+        return {each for each, message in said if each >= turn and message.role == "assistant"}
 
     async def _take_turn(self, turn: int, request: Request, watch: Watcher | None) -> None:
         await self._fire(hooks.TurnStart(turn))

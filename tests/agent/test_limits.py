@@ -71,6 +71,23 @@ def test_a_crash_gives_a_request_no_more_turns(tmp_path):
     assert len(home.asked) == 5
 
 
+@pytest.mark.requirement("H8")
+def test_a_failing_disk_gives_a_request_no_more_turns(tmp_path):
+    # BUG found by `agent --plan sample --fault kill,disk,power --seed 101`: only durable turns were counted.
+    home = Home(tmp_path, TURNS, max_turns=1)
+    home.tools = [home.acting()]
+    home.on_ask = home.fill_disk
+
+    async def main():
+        async with home.life() as agent:
+            for _ in range(2):
+                with pytest.raises(GaveUp, match="no answer within 1 turns"):
+                    await agent.say("go", request_id="r")
+
+    play(main())
+    assert len(home.asked) == 1
+
+
 @pytest.mark.requirement("K2")
 def test_an_abandoned_request_leaves_no_decisions_to_the_next_one(tmp_path):
     # BUG found by this test: its turns were rolled back, and the next request got its decisions.

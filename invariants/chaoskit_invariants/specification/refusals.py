@@ -58,11 +58,13 @@ def _may_be_running(facts: Facts, operation: Operation) -> bool:
 def _has_nothing(facts: Facts, operation: Operation) -> bool:
     """`continue` may be refused unless the session says that a run was interrupted.
 
-    With a failing disk the session cannot record that the run has ended since.
+    With a failing disk the session cannot record that the run has ended since. Another client may end it at
+    this moment.
     """
     result = operation.result or {}
-    interrupted = ("interrupted_startup", "interrupted_waiting")
-    return result.get("status") not in interrupted or operation.life in facts.struck
+    is_interrupted = result.get("status") in ("interrupted_startup", "interrupted_waiting")
+    ended = operation.life in facts.struck or _others(facts, operation, "cancel", "continue", *POSTS)
+    return ended or not is_interrupted
 
 
 def _accepts_other_words(facts: Facts) -> Iterator[Violation]:

@@ -87,6 +87,30 @@ def test_a_request_that_a_restart_interrupted_can_be_cancelled(service):
     played(service, main)
 
 
+def test_a_cancel_that_comes_too_late_changes_nothing(service):
+    # BUG found by `agent --plan sample --fault kill,disk,power --seed 101`: the request was reported as
+    # answered with an empty text, and kept that outcome.
+    async def main(coordinator):
+        await thinks(service)
+        session = await coordinator.session("s")
+        unfinished = session.agent.unfinished
+
+        async def ends_meanwhile():
+            found = await unfinished()
+            service.model.go_on.set()
+            await asyncio.wait({session.going.task})
+            return found
+
+        session.agent.unfinished = ends_meanwhile
+        with pytest.raises(NothingToDo):
+            await coordinator.cancel("s")
+        outcome = await coordinator.outcome("s", "t")
+        assert (outcome.state, outcome.answer) == ("answered", "I have written that down (note 1).")
+        assert service.runs() == [["run.completed"]]
+
+    played(service, main)
+
+
 # --- what must not be touched
 
 
