@@ -95,6 +95,26 @@ A = spawned("a")
 GIVEN = outcome("m", "delivered")
 READ = {"a": agent(m=("x", "yes"))}
 
+CANCELLED = {"outcome": "cancelled"}
+STOPPED = operation("stop", DONE, agent="a")
+UNRULY = spawned("a", model="m")
+BELOW = spawned("b", "a")
+ASKED = [*A, *sent(asks=True)]
+ANSWERED = outcome("m", "delivered") | outcome("m.reply", "delivered")
+
+
+def replied(said="yes", result=None):
+    return operation("reply", result or {**DONE, "said": said}, id="m")
+
+
+def suspended(result, agent="a"):
+    return operation("suspend", result, agent=agent)
+
+
+def dead(times):
+    return [Ack(0, 0, "died", {})] * times
+
+
 RESTARTED = [*A, CRASH, Probe(1, 0, "found", {"active": ["a"], "prompts": ["boot_1.a"]})]
 
 ALLOWED = {
@@ -125,6 +145,83 @@ ALLOWED = {
     "a mailbox is filled": [*A, *settled(), *filled(2)],
     "an error of the disk": [*A, *sent({"outcome": "error", "why": "EIO"}), STRUCK],
     "any error when the disk fails": [requested("send", **message()), Fail(0, 0, 1, "KeyError"), STRUCK],
+    "a restart may have sent a prompt": [*A, *sent(id="1"), CRASH, *sent(refused("MailboxFull"), id="2")],
+    "nothing is quiet after a crash": [*A, *settled(), CRASH, *filled(1)],
+    "nothing is quiet after a message": [*A, *settled(), *sent(), *filled(1)],
+    "an unknown mailbox takes nothing": [*settled(), *filled(0)],
+    "a stopped mailbox takes nothing": [*A, *STOPPED, *settled(), *filled(0)],
+    "what a mailbox was filled with": [
+        *(*A, *settled(), *filled(2)),
+        *look({"a": agent(**{"fill-0-a-0": ("hold", "yes")})}, messages=outcome("fill-0-a-0", "delivered")),
+    ],
+    "a failing disk may set messages aside": [*A, *sent(), STRUCK, *look(messages=outcome("m", "poison"))],
+    "a full mailbox refuses a repeat, if the disk fails": [
+        STRUCK,
+        *(*A, *sent(id="1"), *sent(id="2"), *sent(refused("MailboxFull"), id="1")),
+    ],
+    "a question takes two places of its sender": [
+        *(*A, *spawned("b"), *sent(by="b", id="1", asks=True)),
+        *sent(refused("MailboxFull"), by="b", id="2", asks=True),
+    ],
+    "who is outside fetches replies when it likes": [
+        *(*A, *sent(id="1", asks=True), *settled()),
+        *sent(refused("MailboxFull"), id="2", asks=True),
+    ],
+    "a model that does not exist": spawned("a", result=refused("AgentFailed"), model="m"),
+    "a parent that fails": [*UNRULY, *spawned("b", "a", refused("AgentFailed"))],
+    "an agent that fails cannot be resumed": [
+        *UNRULY,
+        *operation("resume", refused("AgentFailed"), agent="a"),
+    ],
+    "an agent that fails may lose a message": [*UNRULY, *sent(), *look(messages=outcome("m", "failed"))],
+    "a spawn below an agent": [*A, *BELOW, *look({"a": agent(), "b": agent()}, {"a": None, "b": "a"})],
+    "a spawn below nobody is refused": spawned("b", "x", refused()),
+    "a name that another parent may have": [
+        *(*A, *spawned("c", result=CANCELLED)),
+        *spawned("c", "a", refused()),
+    ],
+    "a spawn that was cancelled, repeated below a stopped agent": [
+        *(*A, *spawned("b", "a", CANCELLED), *STOPPED, *BELOW)
+    ],
+    "a cancelled message may have been sent": [*A, *sent(CANCELLED), *look(READ, messages=GIVEN)],
+    "an interrupted message may have been sent": [
+        *(*A, requested("send", **message()), CRASH, *look(READ, messages=GIVEN))
+    ],
+    "a cancelled message, repeated to a stopped agent": [*A, *sent(CANCELLED), *STOPPED, *sent()],
+    "a message without an id gets one": [
+        *(*A, *sent({**DONE, "id": "n"}, id="")),
+        *look({"a": agent(n=("x", "yes"))}, messages=outcome("n", "delivered")),
+    ],
+    "a sender that is stopped": [*A, *spawned("b"), *STOPPED, *sent(refused(), by="a", to="b")],
+    "nobody can be suspended": suspended(refused(), "x"),
+    "nobody can be stopped": operation("stop", refused(), agent="x"),
+    "a stopped agent cannot be suspended": [*A, *STOPPED, *suspended(refused())],
+    "nobody asked": [*A, *sent(), *replied(result=refused())],
+    "nobody asked that": replied(result=refused()),
+    "a reply that never comes": [*A, *sent(asks=True, doomed=True), *replied(result=refused("NotAnswered"))],
+    "a reply to who is stopped": [
+        *(*A, *spawned("b"), *sent(by="a", to="b", asks=True), *STOPPED),
+        *replied(result=refused("NotAnswered")),
+    ],
+    "a reply": [*ASKED, *replied(), *replied(), *look(READ, messages=ANSWERED)],
+    "a reply that waits": [
+        *ASKED,
+        *look(READ, messages=GIVEN | outcome("m.reply", None), undelivered=["m.reply"]),
+    ],
+    "a reply that is handled": [
+        *(*A, *spawned("b"), *sent(by="b", asks=True)),
+        *look({**READ, "b": agent(**{"m.reply": ("yes", "ok")})}, messages=ANSWERED),
+    ],
+    "a message of the daemon that is handled": [
+        *(*A, *look({"a": agent(**{"boot_2.a": ("hi", "ok")})}, messages=outcome("boot_2.a", "delivered")))
+    ],
+    "a message to a stopped agent": [
+        *(*A, *sent(), *STOPPED, *look({"a": agent("STOPPED")}, messages=outcome("m", "stopped")))
+    ],
+    "all below a stopped agent are stopped": [
+        *(*A, *BELOW, *STOPPED),
+        *look({"a": agent("STOPPED"), "b": agent("STOPPED")}, {"a": None, "b": "a"}),
+    ],
     "a stop stops": [*A, *operation("stop", DONE, agent="a"), *look({"a": agent("STOPPED")})],
     "a stopped agent refuses": [*A, *operation("stop", DONE, agent="a"), *sent(refused())],
 }
@@ -166,6 +263,87 @@ ALSO_FORBIDDEN = {
     "full without a reason": ("refused", [*A, *settled(), *sent(refused("MailboxFull"))]),
     "an error of a disk that is fine": ("broken", [*A, *sent({"outcome": "error", "why": "EIO"})]),
     "a place is reserved for nobody": ("leaked", [*A, *look(asking={"a": 1})]),
+    "four crashes excuse nothing": (
+        "given up",
+        [*A, *sent(), *dead(4), *look(messages=outcome("m", "poison"))],
+    ),
+    "a place is left": ("refused", [*A, *settled(), *sent(id="1"), *sent(refused("MailboxFull"), id="2")]),
+    "a place is left, all prompts are delivered": (
+        "refused",
+        [*A, CRASH, *settled(), *sent(id="1"), *sent(refused("MailboxFull"), id="2")],
+    ),
+    "all places are free again": (
+        "refused",
+        [*A, *sent(id="1"), *sent(id="2"), *settled(), *sent(refused("MailboxFull"), id="3")],
+    ),
+    "a full mailbox refuses a repeat": (
+        "refused",
+        [*A, *sent(id="1"), *sent(id="2"), *sent(refused("MailboxFull"), id="1")],
+    ),
+    "a place for the reply is left": (
+        "refused",
+        [*A, *spawned("b"), *sent(refused("MailboxFull"), by="b", asks=True)],
+    ),
+    "a name that is not allowed": ("accepted", spawned("../a")),
+    "a name that is reserved": ("accepted", spawned("daemon")),
+    "a new name is refused": ("refused", spawned("a", result=refused())),
+    "a new name is refused below a parent": ("refused", [*A, *spawned("b", "a", refused())]),
+    "an agent that works is said to fail": ("refused", [*A, *spawned("b", "a", refused("AgentFailed"))]),
+    "an agent that works cannot be resumed": (
+        "refused",
+        [*A, *operation("resume", refused("AgentFailed"), agent="a")],
+    ),
+    "an agent that fails is refused for another reason": (
+        "refused",
+        [*UNRULY, *operation("resume", refused(), agent="a")],
+    ),
+    "a new message is refused": ("refused", [*A, *sent(refused())]),
+    "a message to a stopped agent is accepted": ("accepted", [*A, *STOPPED, *sent()]),
+    "a message under another id": ("accepted", [*A, *sent({**DONE, "id": "other"})]),
+    "a reply that nobody wanted": ("accepted", [*A, *sent(), *replied()]),
+    "a reply is refused": ("refused", [*ASKED, *replied(result=refused())]),
+    "a reply that never comes without a reason": (
+        "refused",
+        [*ASKED, *replied(result=refused("NotAnswered"))],
+    ),
+    "a reply that changes": ("changed", [*ASKED, *replied(), *replied("no")]),
+    "a stopped agent is suspended": ("accepted", [*A, *STOPPED, *suspended(DONE)]),
+    "an agent cannot be suspended": ("refused", [*A, *suspended(refused())]),
+    "an agent cannot be stopped": ("refused", [*A, *operation("stop", refused(), agent="a")]),
+    "two levels below a stopped agent": (
+        "revived",
+        [
+            *(*A, *BELOW, *spawned("c", "b"), *STOPPED),
+            *look(
+                {"a": agent("STOPPED"), "b": agent("STOPPED"), "c": agent()}, {"a": None, "b": "a", "c": "b"}
+            ),
+        ],
+    ),
+    "above a stopped agent": (
+        "stopped",
+        [
+            *(*A, *BELOW, *operation("stop", DONE, agent="b")),
+            *look({"a": agent("STOPPED"), "b": agent("STOPPED")}, {"a": None, "b": "a"}),
+        ],
+    ),
+    "under another parent": ("lost", [*A, *BELOW, *look({"a": agent(), "b": agent()})]),
+    "a prompt for another root": (
+        "unprompted",
+        [*RESTARTED, *look(messages=outcome("boot_2.b", None), undelivered=["boot_2.b"], name="recovered")],
+    ),
+    "a message that is no prompt": (
+        "unprompted",
+        [*A, *sent(id="m.a"), *RESTARTED[2:], *look(messages=outcome("m.a", None), undelivered=["m.a"])],
+    ),
+    "a reply handled by who did not ask": (
+        "invented",
+        [*ASKED, *look({"a": agent(m=("x", "yes"), **{"m.reply": ("yes", "ok")})}, messages=ANSWERED)],
+    ),
+    "a reply that nobody asked for": ("invented", [*A, *sent(), *look(READ, messages=ANSWERED)]),
+    "handled by another": (
+        "invented",
+        [*A, *spawned("b"), *sent(), *look({"a": agent(), "b": agent(m=("x", "yes"))}, messages=GIVEN)],
+    ),
     "below a stopped agent": ("accepted", [*A, *operation("stop", DONE, agent="a"), *spawned("b", "a")]),
 }
 

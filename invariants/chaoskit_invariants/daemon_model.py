@@ -271,8 +271,8 @@ class Model:
             return self._may_fail(agent) or (parent is not None and self._may_fail(parent))
         if not NAME.fullmatch(agent) or agent in RESERVED:
             return True
-        is_taken = agent in self.unruly or agent not in self.parents or self.parents[agent] != parent
-        return is_taken or (parent is not None and not self._must_run(parent))
+        may_be_taken = agent in self.unruly or bool(self.may_be_under[agent] - {parent})
+        return may_be_taken or (parent is not None and not self._must_run(parent))
 
     def _may_refuse_message(self, asked: Json, kind: str) -> bool:
         message = _message(asked)
