@@ -93,6 +93,7 @@ class Coordinator:
         self._uses = itertools.count(1)
         self._opening = asyncio.Lock()
         self._stopping = False
+        self._closed = False
 
     def boot(self) -> BootReport:
         """Before any request is served: interrupt every run that an older boot left running, once."""
@@ -110,9 +111,11 @@ class Coordinator:
 
     async def close(self) -> None:
         await self.stop()
-        for session in self._sessions.values():
-            await self._close(session)
-        self._sessions.clear()
+        async with self._opening:  # nobody opens one again: its lock would outlive the server
+            self._closed = True
+            for session in self._sessions.values():
+                await self._close(session)
+            self._sessions.clear()
 
     async def _close(self, session: Session) -> None:
         agent, session.agent = session.agent, None
@@ -147,6 +150,7 @@ class Coordinator:
     @asynccontextmanager
     async def _using(self, name: str, create: dict[str, str] | None = None) -> AsyncIterator[Session]:
         async with self._opening:
+            self._refuse_if_closed()
             session = self._awake(name, create)
             session.users += 1
             session.last_used = next(self._uses)
@@ -155,6 +159,10 @@ class Coordinator:
             yield session
         finally:
             session.users -= 1
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise Stopping("the server has stopped: retry after its next start")
 
     def _awake(self, name: str, create: dict[str, str] | None) -> Session:
         session = self._sessions.get(name)
@@ -180,6 +188,7 @@ class Coordinator:
     async def glance(self, name: str) -> View:
         """View a session without keeping it open: listing all sessions must not open all of them."""
         async with self._opening:
+            self._refuse_if_closed()
             if name in self._sessions and not self._sessions[name].dormant:
                 return self.look(self._sessions[name])
             session = self._open(name, None)
@@ -213,6 +222,7 @@ class Coordinator:
             session.hear(name, facts)
 
         async with self._opening:
+            self._refuse_if_closed()
             if session.agent is None:
                 session.agent = await self._open_agent(session.record, session.brought, hear)
                 self._settle(session)

@@ -207,6 +207,20 @@ def test_nothing_is_left_running_when_it_is_closed(service):
 
 
 @pytest.mark.requirement("O7")
+def test_a_request_that_comes_after_the_end_opens_nothing(service):
+    # BUG found by `service --plan sample --seed 1`: it opened the session again, whose lock then outlived the
+    # server.
+    async def main(coordinator):
+        await coordinator.close()
+        for late in (coordinator.post("s", "milk", "a"), coordinator.read("s"), coordinator.glance("s")):
+            with pytest.raises(Stopping):
+                await late
+        await service.boot()
+        assert (await service.say("milk", "a")).state == "answered"
+
+    played(service, main)
+
+
 def test_a_watcher_gets_every_status_and_interruption_after_its_position(service):
     async def main(coordinator):
         await waits(service)
