@@ -1,7 +1,8 @@
 """A library itself on a real file system that loses power, without the interposer and without a model.
 
 The library saves a few times, once alone and once while the kernel commits all the time. Each disk that a
-power loss could have left is mounted, and the library, in a fresh fork, opens and reads it.
+power loss could have left is mounted, and the library, in a fresh fork, opens and reads it. Then the save
+that had not been acknowledged is repeated, as by a client.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def on_a_real_disk(shop: Workshop, target: str) -> Counter[str]:
         with CrashedDisk(shop) as crashed, _looking(python, adapter.reference) as look:
             for crash in _spread(list(crashes(live.log(), shop.blank, random.Random(0)))):
                 with crashed.mounted(crash.blocks) as root:
-                    found[verdict(look(root / "watched"), crash.done)] += 1
+                    under_way = crash.done + 1 if crash.done < SAVES else 0
+                    found[verdict(look(root / "watched", under_way), crash.done)] += 1
     return found
 
 
@@ -52,7 +54,15 @@ def verdict(seen: dict[str, Any], acknowledged: int) -> str:
     if damaged:
         return f"damaged ({damaged[0][:60]})"
     latest = max((part[0] for part in shown), default=0)
-    return "holds" if latest >= acknowledged else "lost"
+    if latest < acknowledged:
+        return "lost"
+    again = seen.get("again", {})
+    if "trouble" in again:
+        return f"holds, but cannot go on ({again['trouble'][:100]})"
+    repeated = Counter(map(json.dumps, again.get("items", ())))
+    return (
+        "holds, but the repeated save is stored twice" if max(repeated.values(), default=1) > 1 else "holds"
+    )
 
 
 def _parts(seen: dict[str, Any]) -> Iterator[Any]:
@@ -80,8 +90,8 @@ def _looking(python: str, reference: str) -> Iterator[Any]:
         assert driver.stdin
         assert driver.stdout
 
-        def look(directory: Path) -> dict[str, Any]:
-            print(directory, file=driver.stdin, flush=True)
+        def look(directory: Path, repeated: int) -> dict[str, Any]:
+            print(json.dumps([str(directory), repeated]), file=driver.stdin, flush=True)
             found: dict[str, Any] = json.loads(driver.stdout.readline())
             return found
 

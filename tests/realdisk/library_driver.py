@@ -1,7 +1,8 @@
 """Runs in the interpreter that has the library: saves through its adapter, or looks at what crashes left.
 
     library_driver.py save ADAPTER SAVES      in the directory to save to; marks each acknowledgement
-    library_driver.py look ADAPTER            reads directories, writes what the store shows in each
+    library_driver.py look ADAPTER            reads directories and the save that was under way there, writes
+                                              what the store shows before and after that save is repeated
 
 An adapter may write in threads: each directory is looked at in a fork of its own.
 """
@@ -34,9 +35,11 @@ def save(reference: str, saves: int) -> None:
 def look(reference: str) -> None:
     adapter = load(reference)
     for line in sys.stdin:
+        directory, repeated = json.loads(line)
         reader, writer = os.pipe()
         if os.fork() == 0:
-            os.write(writer, json.dumps(seen(adapter, Path(line.strip()))).encode())
+            with os.fdopen(writer, "w") as found:
+                json.dump(seen(adapter, Path(directory), repeated), found)
             os._exit(0)
         os.close(writer)
         with os.fdopen(reader) as pipe:
@@ -44,10 +47,19 @@ def look(reference: str) -> None:
         os.wait()
 
 
-def seen(adapter: type, directory: Path) -> dict[str, object]:
+def seen(adapter: type, directory: Path, repeated: int) -> dict[str, object]:
     store = Store(adapter(), directory)
     trouble = store.opens()
-    return {"trouble": f"open: {trouble}"} if trouble else store.look(SESSION)
+    if trouble:
+        return {"trouble": f"open: {trouble}"}
+    before = dict(store.look(SESSION))
+    if "trouble" not in before and repeated:
+        try:
+            store.in_its_thread(SESSION, lambda: store.do(store.step(SESSION, repeated)))
+            before["again"] = store.look(SESSION)
+        except Exception as error:  # noqa: BLE001 - as a user would see it
+            before["again"] = {"trouble": f"{type(error).__name__}: {error}"}
+    return before
 
 
 if __name__ == "__main__":
