@@ -287,6 +287,10 @@ ALSO_FORBIDDEN = {
     "a name that is not allowed": ("accepted", spawned("../a")),
     "a name that is reserved": ("accepted", spawned("daemon")),
     "a new name is refused": ("refused", spawned("a", result=refused())),
+    "a name that is given again is refused": (
+        "refused",
+        [requested("spawn", agent="a", parent=None), CRASH, *spawned("a", result=refused())],
+    ),
     "a new name is refused below a parent": ("refused", [*A, *spawned("b", "a", refused())]),
     "an agent that works is said to fail": ("refused", [*A, *spawned("b", "a", refused("AgentFailed"))]),
     "an agent that works cannot be resumed": (

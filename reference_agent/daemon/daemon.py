@@ -48,7 +48,7 @@ class Daemon:
         self._journal = Journal(store)
         self._lives = Lives(self._journal, providers, self._limits.patience)
         self._delivery = Delivery(self._journal, self._lives, self._limits)
-        self._spawning: set[str] = set()
+        self._spawning: dict[str, asyncio.Event] = {}
         self._operations: set[asyncio.Task[Any]] = set()
 
     @property
@@ -78,21 +78,23 @@ class Daemon:
 
     async def _spawn(self, agent: str, parent: str | None, provider: str, model: str) -> AgentRecord:
         checked_session(agent)
+        while (under_way := self._spawning.get(agent)) is not None:
+            await under_way.wait()
         if agent in self.state.parents:
             if self.state.parents[agent] != parent:
                 raise Refused(f"{agent} already exists, under {self.state.parents[agent] or 'no parent'}")
             return self.state.agents[agent]
-        if agent in {*self._spawning, OUTSIDE, DAEMON} or provider not in self._providers:
+        if agent in (OUTSIDE, DAEMON) or provider not in self._providers:
             raise Refused(f"{agent} cannot be spawned: its name is taken, or {provider} is unknown")
         if not is_storable(model):
             raise Refused(f"{agent} cannot be spawned: the name of its model cannot be stored")
         if parent is not None:
             self._running(parent)
-        self._spawning.add(agent)
+        self._spawning[agent] = asyncio.Event()
         try:
             await self._lives.spawn(agent, parent, provider, model)
         finally:
-            self._spawning.discard(agent)
+            self._spawning.pop(agent).set()
         return self.state.agents[agent]
 
     async def send(

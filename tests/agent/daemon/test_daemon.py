@@ -150,6 +150,19 @@ def test_a_spawn_is_idempotent_and_an_agent_has_one_parent(home):
     home.run(act)
 
 
+@pytest.mark.requirement("S1")
+def test_a_spawn_that_is_repeated_while_it_is_under_way_is_done_once(home):
+    # BUG found by `tree --plan sample --fault kill,disk,power --agents 5 --seed 1`: the repeat was refused.
+    async def act(daemon):
+        spawns = [daemon.spawn("b", parent=parent, **SCRIPTED) for parent in (None, None, "nobody")]
+        first, again, elsewhere = await asyncio.gather(*spawns, return_exceptions=True)
+        assert first == again
+        assert isinstance(elsewhere, Refused)
+        assert daemon.state.parents == {"b": None}
+
+    home.run(act)
+
+
 @pytest.mark.requirement("S2")
 def test_stopping_a_parent_refuses_the_child_that_is_being_spawned(home):
     """Whichever comes first, no live child is left below a stopped parent."""
