@@ -46,7 +46,8 @@ Linux 5.6 or newer, or the option dioread_nolock.
      of the sequence in which they happened (jbd2 commits whole transactions).
  E2  fsync or fdatasync of a file makes its data durable, and all metadata up to the last change of that
      file's inode; fdatasync ignores times. If that was committed before, it commits nothing. A hole beyond
-     the end of the file changes nothing.
+     the end of the file changes nothing. (Nor does a write in place within some milliseconds of the latest
+     change, because a clock tick has only one time: the model always takes it for a change.)
  E3  A page without a block gets one when it is written back; the size on disk grows with it. The kernel
      writes back by offset, not in the order of writing, and any part of a file at any time: a page may be
      there without those before it, or without those that were written before. The block counts as unwritten

@@ -13,6 +13,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import combinations, groupby, islice, product
 from threading import Event, Thread
 from time import sleep
@@ -37,11 +38,15 @@ from tests.realdisk.performing import RealDisk
 Program = Callable[[RealDisk], None]
 Plan = Mapping[int, Sequence[str]]  # hidden steps after this many operations
 State = frozenset[tuple[str, Content]]
-# Whether the size moves at once (E5) depends on the folios of the page cache.
-SLOWER = msgspec.structs.replace(EXT4, grows_at_once=False)
+# Whether the size moves at once (E5) depends on the folios of the page cache, and whether a write in place
+# changes times (E2) on the clock.
+RARE = [{"grows_at_once": False}, {"stamps": False}, {"grows_at_once": False, "stamps": False}]
+EXT4_RULES = [EXT4, *(msgspec.structs.replace(EXT4, **rare) for rare in RARE)]
 MODELS: dict[str, list[Callable[[Trace], JournaledModel]]] = {
-    "ext4": [lambda trace: JournaledModel(trace, EXT4), lambda trace: JournaledModel(trace, SLOWER)],
-    "xfs": [lambda trace: JournaledModel(trace, XFS)],
+    "ext4": [partial(JournaledModel, rules=rules) for rules in EXT4_RULES],
+    "xfs": [
+        partial(JournaledModel, rules=each) for each in (XFS, msgspec.structs.replace(XFS, stamps=False))
+    ],
     "btrfs": [BtrfsModel],
 }
 MOST_STATES = 5000

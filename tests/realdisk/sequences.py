@@ -87,6 +87,14 @@ def patch_cut_then_durable_write(disk: RealDisk) -> None:
     disk.write("b", b"w" * 512, 4 * PAGE, durable=True)
 
 
+def overwrite_twice_in_one_tick(disk: RealDisk) -> None:
+    """ext4, xfs: the second one changes no time, so that its sync may have nothing to commit (E2)."""
+    disk.write("b", b"1" * 10, 0, durable=True)
+    disk.truncate("a")
+    disk.write("b", b"2" * 10, PAGE)
+    disk.fsync("b")
+
+
 def overwrite_and_truncate(disk: RealDisk) -> None:
     disk.write("a", b"1" * 5000, 0)
     disk.truncate("a", 5000)

@@ -32,6 +32,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     logs_inodes: bool  # a rename or link is one that fdatasync of the file waits for (X1)
     in_place: bool  # pages that have a block are overwritten (E4), not written elsewhere (B2)
     clears_later: bool  # a committed truncation may not have cleared the rest of its last block yet (X7)
+    stamps: bool = True  # a write in place changes the file's times, which fsync waits for (E2)
 
 
 EXT4 = Rules(

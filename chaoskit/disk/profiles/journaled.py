@@ -143,8 +143,10 @@ class JournaledModel:
         self._file_of[position] = op.file
         self._last = position
         self._grow_at_once(op)
-        self._changed[op.file] = position
-        if not file.in_place(op) or op.offset + len(op.data) > size_before:
+        reshapes = not file.in_place(op) or op.offset + len(op.data) > size_before
+        if reshapes or self.rules.stamps:
+            self._changed[op.file] = position
+        if reshapes:
             self._reshaped[op.file] = position
 
     def _grow_at_once(self, op: Op) -> None:
