@@ -284,6 +284,16 @@ ALSO_FORBIDDEN = {
         "refused",
         [*A, *spawned("b"), *sent(refused("MailboxFull"), by="b", asks=True)],
     ),
+    "handled, and set aside": (
+        "given up",
+        [
+            *A,
+            *sent(),
+            *STOPPED,
+            *look({"a": agent("STOPPED", m=("x", "yes"))}, messages=outcome("m", "stopped")),
+        ],
+    ),
+    "a turn of who sleeps": ("asleep", [*A, Probe(0, 0, "idle-turn", {"agent": "a", "state": "SUSPENDED"})]),
     "a name that is not allowed": ("accepted", spawned("../a")),
     "a name that is reserved": ("accepted", spawned("daemon")),
     "a new name is refused": ("refused", spawned("a", result=refused())),

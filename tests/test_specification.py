@@ -1,6 +1,7 @@
 """The specification of the agent, in both directions: small histories that it allows or forbids."""
 
 import itertools
+import json
 
 import pytest
 from chaoskit_invariants.specification.rules import RULES
@@ -106,9 +107,9 @@ OVER_TOO = '{"seq": 2, "kind": "run.completed", "run_id": "x"}'
 WANTS = assistant("", ("c", "approve", "n"))
 
 
-def brings(brought, number=800, *, answered=True):
+def brings(brought, number=800, *, answered=True, who="me"):
     """A client presents the token with a result; its answer may be lost."""
-    args = {"session": "s", "which": "newest", "as": "me", "result": brought}
+    args = {"session": "s", "which": "newest", "as": who, "result": brought}
     found = [
         Invoke(0, 0, number, "resume", args),
         Ack(0, 0, "presented", {"session": "s", "token": "t"}),
@@ -117,6 +118,7 @@ def brings(brought, number=800, *, answered=True):
     return found if answered else found[:2]
 
 
+WITHOUT_NAMES = Probe(0, 0, "given", {**GIVEN.data, "nameless": "you"})
 WAITED = [asked(HI), *replied(WANTS), *post("waiting", run_id="x")]
 RESUMED = [*WAITED, *brings("yes")]
 
@@ -133,7 +135,46 @@ def approved(brought):
 
 
 ENDED_MEANWHILE = {"refused": "nothing_to_do", "status": "interrupted_startup"}
+SUPERSEDES = [
+    Invoke(0, 0, 700, "post", {"session": "s", "request": "q", "words": "other"}),
+    Ack(0, 0, "accepted", {"session": "s", "request": "q", "run": "y"}),
+    Ok(0, 0, 700, {"state": "failed", "request_id": "q", "reason": "stopped by a hook: enough"}),
+]
+STOPPED = "error: cancelled: stopped by a hook: enough"
+STOP = Probe(0, 0, "hook", {"session": "s", "on": "TurnStart", "do": "stop"})
+
+
+def logged(*lines):
+    """A log that also has these lines, and a conversation in which nothing happened."""
+    numbered = ({"seq": n, **line} for n, line in enumerate(lines, 1))
+    return end(log=[json.dumps(line) for line in numbered], lines=len(lines))
+
+
+def of_token(kind, **more):
+    return {"kind": f"token.{kind}", "token_id": "t", **more}
+
+
+RUN = {"kind": "run.started", "run_id": "x", "request_id": "r", "boot_id": "b"}
+MINTED = of_token("minted", run_id="x")
+RESUMED_LINE = {"kind": "run.resumed", "run_id": "x"}
+DONE = {"kind": "run.completed", "run_id": "x"}
+TURN = {"kind": "turn.completed", "turn": 1}
 ALLOWED = {
+    "a run that is resumed with its token": [
+        logged(RUN, MINTED, of_token("consumed"), RESUMED_LINE, TURN, DONE)
+    ],
+    "a call that was answered before its request failed": [
+        *(STOP, asked(HI), *replied(WANTS), *post("waiting", run_id="x")),
+        *approved(STOPPED),
+    ],
+    "a request that waited and was superseded": [
+        STOP,
+        *(*WAITED, *SUPERSEDES),
+        *post("cancelled", reason="superseded"),
+    ],
+    "a client without a name that repeats itself": [
+        *(WITHOUT_NAMES, *WAITED, *brings("yes", who="you"), *brings("yes", 801, who="you"))
+    ],
     "another client cancels what this one wants to continue": [
         Invoke(0, 0, 900, "cancel", {"session": "s"}),
         *asked_for("continue", ENDED_MEANWHILE),
@@ -259,6 +300,16 @@ FORBIDDEN = {
         Ack(0, 0, "presented", {"session": "s", "token": "t"}),
         Ok(0, 0, 801, {"state": "running", "request_id": "you", "run_id": "x"}),
     ],
+    "one story: used up": [
+        logged(RUN, MINTED, of_token("consumed"), RESUMED_LINE, of_token("revoked"), DONE)
+    ],
+    "one story: runs, not resumed": [logged(RUN, MINTED, of_token("consumed"), DONE)],
+    "one story: turns": [logged(RUN, TURN, TURN, DONE)],
+    "explained: unexplained, cancelled": [*WAITED, *approved(STOPPED)],
+    "cancelled: superseded": [*(*WAITED, *SUPERSEDES, *post("waiting", run_id="x"))],
+    "tokens: used twice, without a name": [
+        *(WITHOUT_NAMES, *WAITED, *brings("yes", who="you"), *brings("no", 801, who="you"))
+    ],
     "brought: result lost": [*RESUMED, *approved("no")],
     "brought: result lost, repeated": [*RESUMED, *brings("no", 801), *approved("no")],
     "events: stream": [
@@ -288,7 +339,8 @@ FORBIDDEN = {
 
 
 def violations(events):
-    return {violation.kind for violation in INVARIANT.check(History((GIVEN, *events)))}
+    given = () if events[0] is WITHOUT_NAMES else (GIVEN,)
+    return {violation.kind for violation in INVARIANT.check(History((*given, *events)))}
 
 
 @pytest.mark.requirement("C2")

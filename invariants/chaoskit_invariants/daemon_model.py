@@ -13,7 +13,8 @@ cancellations and disk errors leave an operation that may have happened.
               it is set aside: the receiver is stopped, or it fails on this message, or five crashes hit it.
     reply     a question has one answer: what its receiver said in the turn that handled it. If it was set
               aside, the asker gets the reason instead.
-    suspend, resume     change what is ACTIVE. An agent is ACTIVE only below ACTIVE agents.
+    suspend, resume     change what is ACTIVE. An agent is ACTIVE only below ACTIVE agents, and takes turns
+              only while it is.
     settle    afterwards nothing is undelivered.
     restart   a root that was ACTIVE at a crash gets a message of the daemon that says so, once recovered.
     fill      an agent with an empty mailbox accepts as many messages as a mailbox holds, and no more.
@@ -99,6 +100,9 @@ def check(history: History) -> Iterator[Violation]:
                 model.is_quiet = False
             case Struck():
                 model.crashes += TRIES  # each attempt that the disk refuses counts
+            case Probe(name="idle-turn"):
+                agent, state = event.data["agent"], event.data["state"]
+                yield Violation("asleep", f"{agent} takes a turn, but is {state}")
             case Probe(name="found"):
                 model.finds(event.data)
             case Probe() if "memory" in event.data:
@@ -415,6 +419,10 @@ class Model:
             yield Violation("lost", f"{name} was accepted, but is not in the log")
         elif known["outcome"] == "delivered" and name not in turns:
             yield Violation("lost", f"{name} is marked as delivered, but {message.receiver} never handled it")
+        elif known["outcome"] not in (None, "delivered") and name in turns:
+            yield Violation(
+                "given up", f"{message.receiver} handled {name}, which was set aside ({known['outcome']})"
+            )
         elif known["outcome"] not in (None, "delivered") and not self._may_be_set_aside(message):
             yield Violation("given up", f"{name} was set aside ({known['outcome']}) without a reason")
         elif known["outcome"] and message.asks and f"{name}{REPLY}" not in found["messages"]:

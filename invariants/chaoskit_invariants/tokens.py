@@ -34,7 +34,7 @@ def check(history: History) -> Iterator[Violation]:
     if end is not None:
         events = [json.loads(line) for line in end.data["log"]]
         lines = [event for event in events if str(event["kind"]).startswith("token.")]
-        yield from _lines(lines)
+        yield from ends_once(lines)
         yield from _in_time(events)
         yield from _kept(told, lines)
         yield from _resumed(events)
@@ -58,7 +58,7 @@ def _told(told: list[Ack]) -> Iterator[Violation]:
             )
 
 
-def _lines(lines: list[Line]) -> Iterator[Violation]:
+def ends_once(lines: list[Line]) -> Iterator[Violation]:
     """Minted once, first; then one more line."""
     over: dict[str, str] = {}
     minted: set[str] = set()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from chaoskit.model import Violation
-from chaoskit_invariants import status
+from chaoskit_invariants import status, tokens as token_lines
 from chaoskit_invariants.specification.conversation import answered_by_words
 from chaoskit_invariants.specification.facts import Ask, Facts, Operation
 from chaoskit_invariants.specification.words import PASSING, POSTS, WAITS, Json, request_of
@@ -80,11 +80,15 @@ def tokens(facts: Facts) -> Iterator[Violation]:
 
 
 def _used_by_one_client(facts: Facts) -> Iterator[Violation]:
-    """Whoever used a token may repeat that. Nobody else can use it."""
+    """Whoever used a token may repeat that. Nobody else can use it. A client without a name is known by the
+    result that it brings."""
     accepted: dict[str | None, set[str]] = {}
+    nameless = facts.given.get("nameless")
     for operation in facts.named("resume"):
         if operation.result and operation.refused is None and operation.state == "running":
-            accepted.setdefault(_presented(facts, operation), set()).add(operation.args["as"])
+            client = operation.args["as"]
+            who = f"{client} with {operation.args['result']!r}" if client == nameless else client
+            accepted.setdefault(_presented(facts, operation), set()).add(who)
     for token, clients in accepted.items():
         if len(clients) > 1:
             yield Violation("used twice", f"{token} was accepted from {' and '.join(sorted(clients))}")
@@ -190,6 +194,9 @@ def one_story(facts: Facts) -> Iterator[Violation]:
     yield from _ends_of_runs(facts, lines)
     yield from _runs_of_requests(facts, lines)
     yield from _tokens_of_ended_runs(lines)
+    yield from token_lines.ends_once([line for line in lines if line["kind"].startswith("token.")])
+    yield from _resumed_with_their_token(lines)
+    yield from _turns(facts, lines)
 
 
 def _ends_of_runs(facts: Facts, lines: list[Json]) -> Iterator[Violation]:
@@ -226,6 +233,29 @@ def _tokens_of_ended_runs(lines: list[Json]) -> Iterator[Violation]:
             open_tokens.pop(line["token_id"], None)
         elif line["kind"] == "run.interrupted" and line["run_id"] in open_tokens.values():
             yield Violation("runs", f"{line['run_id']} was interrupted while its token was good")
+
+
+def _resumed_with_their_token(lines: list[Json]) -> Iterator[Violation]:
+    """Once its token is consumed, a run is resumed before anything else becomes of it."""
+    consumed: set[str] = set()
+    run_of = {line["token_id"]: line["run_id"] for line in lines if line["kind"] == "token.minted"}
+    for line in lines:
+        if line["kind"] == "token.consumed":
+            consumed.add(run_of.get(line["token_id"], ""))
+        elif line["kind"] == "run.resumed":
+            consumed.discard(line["run_id"])
+        elif line["kind"].startswith("run.") and line["run_id"] in consumed:
+            yield Violation(
+                "runs", f"{line['run_id']}: {line['kind']} after its token was consumed, not resumed"
+            )
+
+
+def _turns(facts: Facts, lines: list[Json]) -> Iterator[Violation]:
+    """A turn is completed once, when all its calls have their results."""
+    completed = Counter(line["turn"] for line in lines if line["kind"] == "turn.completed")
+    for turn, times in completed.items():
+        if times > 1:
+            yield Violation("turns", f"turn {turn} of {facts.session} is completed {times} times")
 
 
 def _runs_of_requests(facts: Facts, lines: list[Json]) -> Iterator[Violation]:

@@ -9,7 +9,7 @@ from typing import Any
 from chaoskit.model import Violation
 from chaoskit_invariants.specification.conversation import answered_by_words
 from chaoskit_invariants.specification.facts import Facts, segments
-from chaoskit_invariants.specification.words import DONE, NOT_RUN, TOOLS, UNKNOWN, Json
+from chaoskit_invariants.specification.words import CANCELLED, DONE, NOT_RUN, TOOLS, UNKNOWN, Json
 
 
 def once(facts: Facts) -> Iterator[Violation]:
@@ -101,10 +101,23 @@ def explained(facts: Facts) -> Iterator[Violation]:
             wrong = (
                 (text.startswith("error: there is no tool") and tool in TOOLS and tool not in lacking)
                 or (text.startswith("error: denied") and not denied)
-                or text.startswith(("error: cancelled", "error: no result was recorded"))
+                or (text.startswith(CANCELLED) and not _was_given_up(facts, text.removeprefix(CANCELLED)))
+                or text.startswith("error: no result was recorded")
             )
             if message["role"] == "tool" and wrong:
                 yield Violation("unexplained", f"a call of {tool} has the result {text!r}, for no reason")
+
+
+def _was_given_up(facts: Facts, reason: str) -> bool:
+    """A restart may come after the call got this result, and before its request has failed."""
+    if reason.startswith("stopped by a hook"):
+        return any(hook["do"] == "stop" for _, hook in facts.hooks)
+    options = [boot["options"] for _, boot in facts.boots]
+    if reason.startswith("the budget is spent"):
+        return any(each.get("limit_tokens") for each in options)
+    if reason.startswith("no answer within"):
+        return reason in {f"no answer within {each.get('max_turns')} turns" for each in options}
+    return any(ask.failure and reason.startswith(f"HTTP {ask.failure['status']}") for ask in facts.asks)
 
 
 def _vanished(facts: Facts, conversation: list[Json]) -> set[str]:

@@ -108,10 +108,35 @@ def cancelled(facts: Facts) -> Iterator[Violation]:
                 yield Violation("uncancelled", f"{request} is cancelled, but nobody cancelled it")
     for operation in facts.named("cancel"):
         yield from _stays_cancelled(facts, operation)
+    yield from _stays_superseded(facts)
 
 
 def _supersedes(operation: Operation, request: str) -> bool:
     return operation.name in (*POSTS, "other words") and request_of(operation) != request
+
+
+def _stays_superseded(facts: Facts) -> Iterator[Violation]:
+    """A request that waits when a client posts another one, which is accepted, never waits again."""
+    waiting: set[str] = set()
+    superseded: dict[str, str] = {}
+    boots = [place for place, _ in facts.boots]
+    for before, operation in zip([None, *facts.operations], facts.operations, strict=False):
+        if before and any(before.began < boot < operation.began for boot in boots):
+            waiting.clear()
+        request = request_of(operation)
+        if operation.name not in (*TALKS, "read", "used token", "other words", "open"):
+            waiting.clear()  # it may have been resumed, or have ended
+        elif operation.name in POSTS and _is_accepted(facts, operation):
+            superseded |= dict.fromkeys(waiting - {request}, request)
+        if operation.state == "waiting" and operation.name in TALKS:
+            if request in superseded and operation.life not in facts.struck:
+                yield Violation("superseded", f"{request} waits, although {superseded[request]} was accepted")
+            waiting.add(request)
+
+
+def _is_accepted(facts: Facts, post: Operation) -> bool:
+    acks = (ack for place, ack in facts.acks if post.began < place < post.ended and ack.name == "accepted")
+    return post.state is not None and any(ack.data["request"] == request_of(post) for ack in acks)
 
 
 def _stays_cancelled(facts: Facts, cancel: Operation) -> Iterator[Violation]:

@@ -11,6 +11,7 @@ PASSING = (408, 425, 429, 500, 502, 503, 504, None)  # statuses after which a re
 DONE = "done, "  # begins the result of a tool that acted
 UNKNOWN = "error: outcome unknown"
 NOT_RUN = ("error: denied", "error: not run", "error: there is no tool", "error: cancelled")
+CANCELLED = "error: cancelled: "  # and why its request ended
 TOOLS = ("pay", "mail", "post", "note", "tip", "lookup", "approve", "jot", "fail")
 WAITS = "approve"  # the tool whose result comes from outside
 POSTS = ("post", "again")

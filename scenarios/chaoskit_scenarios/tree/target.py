@@ -24,7 +24,7 @@ import os
 import random
 import sqlite3
 from collections import Counter
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -100,7 +100,7 @@ class Boot:
         location = Location(life.directory, self._kind, inloop.connecting(delays))
         async with opened_store(location, clock=life.now, segment=asked["segment"]) as store:
             self._notice_errors(store)
-            provider = UnrulyProvider(life.seed, lambda: life.ack("died"))
+            provider = UnrulyProvider(life.seed, lambda: life.ack("died"), self._takes_turn(store))
             limits = Limits(mailbox=asked["mailbox"])
             daemon = Daemon(store, {"scripted": provider}, new_id=ids_from(self._name), limits=limits)
             if not self._is_first:
@@ -120,6 +120,16 @@ class Boot:
                 else:
                     self._look("end", daemon)
             await daemon.close()
+
+    def _takes_turn(self, store: DaemonStore) -> Callable[[str], None]:
+        """Reported if the agent is not ACTIVE: nobody has woken it, or a write that said so has failed."""
+
+        def check(agent: str) -> None:
+            state = store.state.agents[agent].state
+            if state != "ACTIVE":
+                self._life.probe("idle-turn", agent=agent, state=state)
+
+        return check
 
     def _notice_errors(self, store: DaemonStore) -> None:
         """The client does not see all of them: it may have cancelled the operation."""

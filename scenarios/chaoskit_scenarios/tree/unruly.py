@@ -19,10 +19,11 @@ SLOW = 30.0  # seconds
 
 
 class UnrulyProvider(ScriptedProvider):
-    def __init__(self, seed: int, died: Callable[[], None]) -> None:
+    def __init__(self, seed: int, died: Callable[[], None], takes_turn: Callable[[str], None]) -> None:
         super().__init__(seed)
         self.seed = seed
         self.died = died  # called before the process does
+        self.takes_turn = takes_turn  # called with the agent
         self.released = asyncio.Event()
         self.released.set()
         self.failed: Counter[str] = Counter()
@@ -50,6 +51,7 @@ class UnrulySession(ScriptedSession):
         self._is_blank = model == "blank"
 
     async def send(self, message_id: str, content: str) -> Any:
+        self._provider.takes_turn(self.history.agent_id)
         match content:
             case "deadly":
                 await self.think(message_id)

@@ -25,6 +25,7 @@ from reference_agent.store.lock import SessionBusy
 from reference_agent.store.records import OtherContent
 
 Json = dict[str, Any]
+NAMELESS = "you"  # a client that sends no ids with its results, over HTTP
 OTHER = "something else"  # the words of a request whose id is used again
 # The documented refusals, by the name that the HTTP interface gives them.
 REFUSALS: dict[type[BaseException], str] = {

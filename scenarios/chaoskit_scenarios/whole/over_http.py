@@ -15,12 +15,11 @@ import httpx2
 from chaoskit.inside import Life
 from chaoskit_scenarios.sessions.event_stream import read_events
 from chaoskit_scenarios.sessions.http_target import FOR_EVER, NO_TLS, serving
-from chaoskit_scenarios.whole.client import Refused
+from chaoskit_scenarios.whole.client import NAMELESS, Refused
 from reference_agent.service.coordinator import Coordinator
 from reference_agent.service.http_api import application
 
 Json = dict[str, Any]
-NAMELESS = "you"  # a client that sends no ids with its results
 
 
 class OverHttp:

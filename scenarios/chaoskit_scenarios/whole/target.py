@@ -16,7 +16,7 @@ from typing import Any
 from chaoskit.inside import Life
 from chaoskit_scenarios import inloop
 from chaoskit_scenarios.agent.target import put_old_database
-from chaoskit_scenarios.whole.client import InProcess
+from chaoskit_scenarios.whole.client import NAMELESS, InProcess
 from chaoskit_scenarios.whole.finish import End
 from chaoskit_scenarios.whole.server import Server
 from chaoskit_scenarios.whole.values import real, shown
@@ -65,7 +65,8 @@ async def _main(life: Life, delays: random.Random) -> None:
 def given(work: Json) -> Json:
     """What the specification needs to know of a workload: whose words are whose."""
     words = {name: [shown(real(each["words"])) for each in found] for name, found in work["requests"].items()}
-    return {"sessions": work["sessions"], "words": words}
+    nameless = {"nameless": NAMELESS} if work.get("http") else {}
+    return {"sessions": work["sessions"], "words": words, **nameless}
 
 
 class Steps:
