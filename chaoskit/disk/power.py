@@ -106,9 +106,10 @@ Linux 5.6 or newer, or the option dioread_nolock.
      others. These are not generated.)
  B3  fsync or fdatasync of a file writes it to a log: its data, its names, and the new directories above it,
      without their entries. Nothing else becomes durable. If the file was renamed, the directory that it was
-     in is logged, too, and so is the new name of a file whose old name it has. fsync of a directory logs its
-     entries: a new file among them is empty, and one that was renamed into it keeps its old name as well, if
-     that one was committed.
+     in is logged, too, and so is the new name of a file whose old name it has: if that is in a directory
+     which is neither committed nor logged, the file is lost. fsync of a directory logs its entries: a new
+     file among them is empty, and one that was renamed into it keeps its old name as well, if that one was
+     committed.
      The sync of something unchanged logs nothing.
  B4  After that, renames and links of logged objects, or out of logged directories, are written to the log
      with the next sync of anything.

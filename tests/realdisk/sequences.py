@@ -242,6 +242,15 @@ def durable_appends(disk: RealDisk) -> None:
         disk.write("n", b"%d" % count * PAGE, count * PAGE, durable=True)
 
 
+def take_the_name_of_a_file_moved_to_a_new_directory(disk: RealDisk) -> None:
+    """btrfs: the moved file is lost (B3)."""
+    disk.mkdir("d")
+    disk.rename("b", "d/b")
+    disk.create("b")
+    disk.write("b", b"n" * 50)
+    disk.fsync("b")
+
+
 def rename_and_sync_the_data(disk: RealDisk) -> None:
     """xfs: the name is durable, ext4: it is not."""
     disk.create("temp")

@@ -78,7 +78,7 @@ class BtrfsModel(JournaledModel):
         for at, number in entries:
             then = self.kills[at - self.commit]
             for other in (other for moved, other in displaced if moved == at):
-                image = _placed(image, other, then)
+                image = _displaced_to(image, other, then)
             image = names.replayed(image, number, then)
         for position, number, home in self._moves:
             before = {logged for at, logged in known if at <= position}
@@ -174,6 +174,17 @@ class Names:
             if isinstance(then.nodes.get(child), DirNode):
                 image = self._with_entries_of(image, child, then)
         return image
+
+
+def _displaced_to(image: Image, number: int, source: Image) -> Image:
+    """The file has lost its name. It has those of `source` that are in directories which are there: a new
+    directory is not logged for its sake."""
+    here, node = image.nodes.get(number), source.nodes.get(number)
+    assert here is not None
+    assert node is not None
+    gone = [(parent, name, None) for parent, name in here.links if (parent, name) not in node.links]
+    there = [(parent, name, number) for parent, name in node.links if image.nodes.get(parent) is not None]
+    return image.with_entries([*gone, *there])
 
 
 def _placed(image: Image, number: int, source: Image) -> Image:
