@@ -108,6 +108,9 @@ def main() -> int:
     parser.add_argument("--ways", type=Path, help="measure how programs save files, and add it to this file")
     parser.add_argument("--stores", type=Path, help="compare whole stores, and add the counts to this file")
     parser.add_argument(
+        "--store", action="append", choices=whole_stores.STORES, help="with --stores: only these"
+    )
+    parser.add_argument(
         "--target", action="append", help="save with this target of the scoreboard, and see what is left"
     )
     parser.add_argument("-v", "--verbose", action="store_true")
@@ -143,7 +146,7 @@ def _libraries(home: Path, options: argparse.Namespace) -> None:
 
 def _ways(home: Path, options: argparse.Namespace) -> None:
     shop = Workshop(home, FILE_SYSTEMS[options.file_system], ways.INITIAL)
-    rows = {}
+    rows: dict[str, object] = {}
     for name, way in ways.WAYS.items():
         rows[name] = msgspec.to_builtins(ways.measure(shop, options.file_system, way))
         print(f"{options.file_system}: {way.title}: {rows[name]}", flush=True)
@@ -151,16 +154,18 @@ def _ways(home: Path, options: argparse.Namespace) -> None:
     _save(options.ways, {"ways": titles}, "systems", options.file_system, rows)
 
 
-def _save(place: Path, more: dict[str, object], part: str, system: str, rows: object) -> None:
+def _save(place: Path, more: dict[str, object], part: str, system: str, rows: dict[str, object]) -> None:
     known = json.loads(place.read_text()) if place.exists() else {}
     known |= {"kernel": platform.release().partition("-")[0], **more}
-    known.setdefault(part, {})[system] = rows
+    known.setdefault(part, {}).setdefault(system, {}).update(rows)
     place.write_text(json.dumps(known, indent=1) + "\n")
 
 
 def _stores(home: Path, options: argparse.Namespace) -> int:
-    shop, wrong, rows = Workshop(home, FILE_SYSTEMS[options.file_system], {}), 0, {}
-    for name, store in whole_stores.STORES.items():
+    shop, wrong = Workshop(home, FILE_SYSTEMS[options.file_system], {}), 0
+    rows: dict[str, object] = {}
+    for name in options.store or whole_stores.STORES:
+        store = whole_stores.STORES[name]
         real = dict(sorted(whole_stores.on_a_real_disk(shop, store).items()))
         model = dict(sorted(whole_stores.in_the_model(store, options.file_system, home / name).items()))
         rows[name] = {"real": real, "model": model}
