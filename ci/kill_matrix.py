@@ -63,7 +63,7 @@ def campaigns_for(files: Collection[Path]) -> list[Campaign]:
     service = Campaign("service", ("--fault", "kill", "--store", stores[0]))
     if rooms == {"daemon"}:
         return daemons
-    if "service" in rooms:
+    if rooms & {"service", "providers"}:
         return [service, *agents]
     return [*agents, *(daemons if rooms & SHARED else [service])]
 

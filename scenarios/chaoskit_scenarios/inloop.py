@@ -142,7 +142,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         while scheduled and scheduled[0]._cancelled:  # asyncio would drop it, and then really wait
             loop._timer_cancelled_count -= 1
             heapq.heappop(scheduled)._scheduled = False
-        if not ready and scheduled:
+        if not ready and scheduled and not loop._selector.select(0):  # nothing has arrived, either
             self._jumped = max(self._jumped, scheduled[0].when())
         if self._order is not None and len(ready) > 1:
             mix(ready, self._order)

@@ -117,7 +117,7 @@ def _was_given_up(facts: Facts, reason: str) -> bool:
         return any(each.get("limit_tokens") for each in options)
     if reason.startswith("no answer within"):
         return reason in {f"no answer within {each.get('max_turns')} turns" for each in options}
-    return any(ask.failure and reason.startswith(f"HTTP {ask.failure['status']}") for ask in facts.asks)
+    return any(ask.failure for ask in facts.asks)
 
 
 def _vanished(facts: Facts, conversation: list[Json]) -> set[str]:

@@ -52,10 +52,9 @@ async def _main(life: Life) -> None:
 
 
 @asynccontextmanager
-async def serving(app: Any) -> AsyncIterator[str]:
-    """uvicorn in this loop, without its signal handlers and its clock."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as in `reference-agent serve`
+async def serving(app: Any, *, at: str | None = None) -> AsyncIterator[str]:
+    """uvicorn in this loop, without its signal handlers and its clock. `at`: a Unix socket's address."""
+    listening = _listening(at)
     config = uvicorn.Config(
         app, lifespan="off", ws="none", log_config=None, access_log=False, timeout_keep_alive=10**6
     )
@@ -64,10 +63,21 @@ async def serving(app: Any) -> AsyncIterator[str]:
     server.lifespan = config.lifespan_class(config)
     await server.startup(sockets=[listening])
     try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        yield "http://localhost" if at else f"http://127.0.0.1:{listening.getsockname()[1]}"
     finally:
         server.force_exit = True
         await server.shutdown(sockets=[listening])
+
+
+def _listening(at: str | None) -> socket.socket:
+    if at is not None:
+        listening = socket.socket(socket.AF_UNIX)
+        listening.bind(at)
+        listening.listen()
+        return listening
+    listening = socket.create_server(("127.0.0.1", 0))
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as in `reference-agent serve`
+    return listening
 
 
 class Client:

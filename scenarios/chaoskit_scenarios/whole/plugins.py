@@ -23,6 +23,10 @@ Json = dict[str, Any]
 FINAL_TURN = "all done"
 
 
+class CutOff(ModelError):
+    """The answer was longer than the service allows."""
+
+
 class Model:
     """Answers according to the script of the user's last words; reports all it is asked and answers."""
 
@@ -34,6 +38,7 @@ class Model:
         self._session = session
         self._boot = boot
         self._scripts = {shown(real(words)): script for words, script in life.workload["scripts"].items()}
+        self._wire = life.workload.get("http") and life.workload["wire"]
         self._mark = mark if life.workload["fickle"] else ""
         self._answers = 0
 
@@ -63,6 +68,8 @@ class Model:
             return
         failure = failures[times - 1]
         status, later = failure["status"], failure["retry_after"]
+        if self._wire and not isinstance(status, int):
+            later = None  # there is no response that could say so
         self._life.probe(
             "model-failed", session=self._session, words=words, turn=turn, status=status, retry_after=later
         )
@@ -70,6 +77,8 @@ class Model:
             raise KeyError("choices")
         if status == "cancel":
             raise asyncio.CancelledError
+        if status == "length":
+            raise CutOff("HTTP length", retryable=False)
         passes = status is None or can_pass(status)
         raise ModelError(f"HTTP {status}", retryable=passes, retry_after=later, status=status)
 
@@ -81,13 +90,16 @@ class Model:
             return Message("assistant", real(script["answer"]) + f"{mark} [{'; '.join(results)}]")
         calls = [
             ToolCall(
-                f"call_{asked}_{turn}_{number}{mark}" if call.get("id") is None else call["id"],
+                f"call_{asked}_{turn}_{number}{mark}" if self._needs_id(call) else call["id"],
                 call["tool"],
                 in_some_order(real(call["args"]), turn + number),
             )
             for number, call in enumerate(script["steps"][turn])
         ]
         return Message("assistant", mark, tuple(calls))
+
+    def _needs_id(self, call: Json) -> bool:
+        return call.get("id") is None or bool(self._wire and not call["id"])  # the protocol wants one
 
     async def _stream(self, answer: Answer) -> AsyncIterator[TextDelta | Answer]:
         yield answer

@@ -15,7 +15,7 @@ from chaoskit.model import Json, Scenario, Service, Target
 from chaoskit_scenarios.agent.payments import STORES, TARGET
 from chaoskit_scenarios.mutants import AGENT_MUTANTS, SESSION_MUTANTS, WHOLE_MUTANTS
 from chaoskit_scenarios.sessions.scenarios import FOR_HTTP
-from chaoskit_scenarios.whole.values import LONE
+from chaoskit_scenarios.whole.values import INFINITE, LONE
 
 SERVICES = (
     Service(name="model"),
@@ -33,8 +33,10 @@ def workload(seed: int) -> dict[str, Any]:
 
 
 def over_http(seed: int) -> dict[str, Any]:
-    """No lone surrogates: what is not valid JSON never gets past the parser."""
-    plain = json.dumps(workload(seed), ensure_ascii=False).replace(LONE, "")
+    """Nothing that is not valid JSON: it never gets past the parser."""
+    plain = json.dumps(workload(seed), ensure_ascii=False)
+    for mark in (LONE, INFINITE):
+        plain = plain.replace(mark, "")
     return {**json.loads(plain), "http": True}
 
 
@@ -66,7 +68,7 @@ SCENARIOS = {
             "service",
             "the same over HTTP, with real connections and a stream of events",
             over_http,
-            ("chaoskit_scenarios.whole.over_http", *FOR_HTTP),
+            ("chaoskit_scenarios.whole.over_http", "chaoskit_scenarios.whole.wire", *FOR_HTTP),
         ),
     )
 }

@@ -17,6 +17,7 @@ from chaoskit_scenarios.whole.client import Client, InProcess, Service
 from chaoskit_scenarios.whole.plugins import Model, Tools, install
 from chaoskit_scenarios.whole.values import shown
 from reference_agent.ids import ids_from
+from reference_agent.providers.base import Provider
 from reference_agent.recovery.manager import RecoveryManager
 from reference_agent.service.coordinator import Coordinator
 from reference_agent.sessions.record import SessionRecord
@@ -81,7 +82,8 @@ class Server:
                 if session in found.status
             },
         )
-        self._connected = AsyncExitStack()
+        self._connected, self._models = AsyncExitStack(), AsyncExitStack()
+        self._provider = await self._connect_models()
         self.service = await self._connect_clients()
         self.client = Client(life, self.service, number)
         together = life.workload["together"] and number == 0
@@ -94,6 +96,13 @@ class Server:
         from chaoskit_scenarios.whole.over_http import over_http  # noqa: PLC0415 - needs an extra
 
         return await self._connected.enter_async_context(over_http(self.coordinator, self.new_id))
+
+    async def _connect_models(self) -> Callable[[str, Model], Provider]:
+        if not (self.life.workload.get("http") and self.life.workload["wire"]):
+            return lambda _session, model: model
+        from chaoskit_scenarios.whole.wire import models_over_http  # noqa: PLC0415 - needs an extra
+
+        return (await self._models.enter_async_context(models_over_http())).provider
 
     async def _open_all(self) -> None:
         for session in self.life.workload["sessions"]:
@@ -142,10 +151,11 @@ class Server:
         registry = HookRegistry()
         install(registry, life, session, setting["hooks"])
         tools = Tools(life, session, self.boots - 1, setting["without"])
+        model = Model(life, session, self.boots - 1, f"{self._mark}/{session}")
         agent = await Agent.open(
             Location(life.directory, life.store or DEFAULT, self._connect),
             session=session,
-            provider=Model(life, session, self.boots - 1, f"{self._mark}/{session}"),
+            provider=self._provider(session, model),
             toolbox=tools.toolbox(),
             runtime=Runtime(new_id=self.new_id, clock=self.now, tell=report, results=results, hooks=registry),
             options=msgspec.convert({"tool_deadline": 30.0, **setting["options"]}, Options),
@@ -179,6 +189,7 @@ class Server:
     async def close(self) -> None:
         await self._connected.aclose()
         await self.coordinator.close()
+        await self._models.aclose()
 
     def let_pass(self, seconds: float) -> None:
         self._ahead += seconds

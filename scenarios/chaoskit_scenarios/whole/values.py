@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-STAND_INS: dict[str, Any] = {"\ue801": 10**30, "\ue802": float("inf")}
+INFINITE = "\ue802"
+STAND_INS: dict[str, Any] = {"\ue801": 10**30, INFINITE: float("inf")}
 LONE = "\ue800"  # anywhere in a text: a lone surrogate, as in an answer that was cut within an emoji
 
 

@@ -9,6 +9,7 @@
     old          whether the first session begins with messages of an older release
     descriptors  how many files the process may have open; None: as many as it likes
     fickle       whether the model words each answer differently
+    wire         whether the model is asked over HTTP (only if clients use HTTP, too)
     awake        how many sessions a server keeps open at the same time; None: as many as fit
 
 A call has a label `n`, the same for equal calls of a session: effects, results and decisions are compared by
@@ -127,6 +128,7 @@ def _whole(draw: Draw) -> Json:
         "old": draw(one_in(12)),
         "descriptors": 96 if crowd else None,
         "fickle": draw(one_in(4)),
+        "wire": draw(st.booleans()),
         "awake": draw(st.sampled_from((None, None, 1))),
     }
 
@@ -163,7 +165,7 @@ def _script(draw: Draw, session: str, labels: list[Json], answer: str, focus: Js
 
 @st.composite
 def _failure(draw: Draw) -> Json:
-    status = draw(st.sampled_from(PASSING * 3 + FINAL + ("bug", "cancel")))
+    status = draw(st.sampled_from(PASSING * 3 + FINAL + ("bug", "cancel", "length")))
     return {"status": status, "retry_after": maybe(draw, 4, st.sampled_from((1.5, 7.0)))}
 
 
