@@ -103,33 +103,12 @@ def plain(outcome: Outcome) -> Json:
     return found
 
 
-class Client:
-    """Performs operations; remembers outside this process what a client would: tokens it was given."""
+class Reporter:
+    """Reports operations of clients, with the answer that they got."""
 
-    def __init__(self, life: Life, service: Service, boot: int) -> None:
+    def __init__(self, life: Life, boot: int) -> None:
         self._life = life
-        self._service = service
         self._boot = boot
-        kept = life.call("client", "recall", key="tokens")
-        self._tokens: dict[str, list[str]] = dict(kept["tokens"]) if kept else {}
-        self._known: dict[str, Callable[[Json], Awaitable[Any]]] = {
-            "post": self.post,
-            "again": self.post,
-            "other words": self._other_words,
-            "outcome": self.outcome,
-            "resume": self.resume,
-            "race": self._race,
-            "used token": self._used_token,
-            "rotate": lambda operation: self.rotate(operation["session"]),
-            "continue": lambda operation: self._continue(operation["session"]),
-            "cancel": lambda operation: self._service.cancel(operation["session"]),
-            "read": lambda operation: self._service.read(operation["session"]),
-        }
-
-    async def perform(self, operation: Json) -> None:
-        """One operation at its time; a client that leaves gets no answer."""
-        work = self._known[operation["do"]]
-        await self.report(operation, lambda: work(operation), operation.get("leaves"))
 
     async def report(
         self, operation: Json, work: Callable[[], Awaitable[Any]], leaves: float | None = None
@@ -179,6 +158,34 @@ class Client:
         if found.get("token"):
             kept["token"] = found["token"].partition(".")[0]
         return kept
+
+
+class Client(Reporter):
+    """Performs operations; remembers outside this process what a client would: tokens it was given."""
+
+    def __init__(self, life: Life, service: Service, boot: int) -> None:
+        super().__init__(life, boot)
+        self._service = service
+        kept = life.call("client", "recall", key="tokens")
+        self._tokens: dict[str, list[str]] = dict(kept["tokens"]) if kept else {}
+        self._known: dict[str, Callable[[Json], Awaitable[Any]]] = {
+            "post": self.post,
+            "again": self.post,
+            "other words": self._other_words,
+            "outcome": self.outcome,
+            "resume": self.resume,
+            "race": self._race,
+            "used token": self._used_token,
+            "rotate": lambda operation: self.rotate(operation["session"]),
+            "continue": lambda operation: self._continue(operation["session"]),
+            "cancel": lambda operation: self._service.cancel(operation["session"]),
+            "read": lambda operation: self._service.read(operation["session"]),
+        }
+
+    async def perform(self, operation: Json) -> None:
+        """One operation at its time; a client that leaves gets no answer."""
+        work = self._known[operation["do"]]
+        await self.report(operation, lambda: work(operation), operation.get("leaves"))
 
     # --- operations
 

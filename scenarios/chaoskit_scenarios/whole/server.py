@@ -13,9 +13,9 @@ import msgspec
 
 from chaoskit.inside import Life
 from chaoskit_scenarios import inloop
-from chaoskit_scenarios.whole.client import Client, InProcess, Service
+from chaoskit_scenarios.whole.client import Client, InProcess, Reporter, Service
 from chaoskit_scenarios.whole.plugins import Model, Tools, install
-from chaoskit_scenarios.whole.values import shown
+from chaoskit_scenarios.whole.values import real, shown
 from reference_agent.ids import ids_from
 from reference_agent.providers.base import Provider
 from reference_agent.recovery.manager import RecoveryManager
@@ -25,10 +25,12 @@ from reference_agent.sessions.tokens import TokenService
 from reference_agent.store.kinds import Location
 from reference_agent.store.registry import DEFAULT
 from reference_agent.turn.agent import Agent
+from reference_agent.turn.calls import Waits
+from reference_agent.turn.ending import Cancelled, GaveUp
 from reference_agent.turn.hooks import HookRegistry
 from reference_agent.turn.opening import HeldLog
 from reference_agent.turn.options import Options
-from reference_agent.turn.runtime import Listener, Results, Runtime
+from reference_agent.turn.runtime import Listener, Results, Runtime, nobody, nothing_yet
 
 Json = dict[str, Any]
 NEIGHBOUR = "neighbour"
@@ -59,24 +61,16 @@ class Server:
         self.life.call("client", "remember", key="progress", **facts)
 
     async def start(self) -> None:
-        life, number = self.life, self.boots
-        self.boots += 1
-        self.remember(self.step)
-        boots = life.workload["boots"]
-        self._setting = boots[-1] if self._calm else boots[min(number, len(boots) - 1)]
-        self._mark = f"{life.seed}/{life.number}/{number}"
-        self.new_id = ids_from(self._mark)
-        self.boot_id = self.new_id("boot")
+        number = self._begin_boot()
+        while self._setting.get("chat") and not self.life.workload.get("http"):
+            await self._chat(number)
+            number = self._begin_boot()
+        life = self.life
         self.coordinator = self.another(self.boot_id)
         found = self.coordinator.boot()
-        life.probe(
-            "boot",
-            number=number,
-            boot=self.boot_id,
-            options=self._setting["options"],
-            without=self._setting["without"],
-            calm=self._calm,
-            found={
+        self._report_boot(
+            number,
+            {
                 session: {"appended": kinds, "status": found.status[session]}
                 for session, kinds in found.appended.items()
                 if session in found.status
@@ -89,6 +83,59 @@ class Server:
         together = life.workload["together"] and number == 0
         await asyncio.gather(self._open_all(), *([self._neighbour()] if together else []))
         self._open_for_clients.set()
+
+    def _begin_boot(self) -> int:
+        number = self.boots
+        self.boots += 1
+        self.remember(self.step)
+        boots = self.life.workload["boots"]
+        self._setting = boots[-1] if self._calm else boots[min(number, len(boots) - 1)]
+        self._mark = f"{self.life.seed}/{self.life.number}/{number}"
+        self.new_id = ids_from(self._mark)
+        self.boot_id = self.new_id("boot")
+        return number
+
+    def _report_boot(self, number: int, found: Json) -> None:
+        setting = self._setting
+        self.life.probe(
+            "boot",
+            number=number,
+            boot=self.boot_id,
+            options=setting["options"],
+            without=setting["without"],
+            calm=self._calm,
+            found=found,
+        )
+
+    async def _chat(self, number: int) -> None:
+        """A boot without a server: the first request of the first session, as on the command line."""
+        self._report_boot(number, {})
+        self._provider = lambda _session, model: model
+        session = self.life.workload["sessions"][0]
+        request = self.life.workload["requests"][session][0]
+        asks = {"do": "again", "session": session, "request": request["id"], "words": request["words"]}
+        await Reporter(self.life, number).report(asks, partial(self._say, session, request))
+
+    async def _say(self, session: str, request: Json) -> Json:
+        agent = await self._agent_of(session, nobody)
+        name, found = request["id"], Json()
+        try:
+            answer = await agent.say(real(request["words"]), request_id=name)
+            found = {"state": "answered", "answer": answer}
+        except Waits:
+            if agent.parked and agent.parked.request_id == name:
+                found = {"state": "waiting"}
+        except Cancelled as error:
+            if agent.is_cancelled(name):
+                found = {"state": "cancelled", "reason": str(error)}
+        except GaveUp as error:
+            found = {"state": "failed", "reason": str(error)}
+        except BaseException:
+            await agent.close(catch_up=False)
+            raise
+        is_saved = await agent.catch_up()
+        await agent.close()
+        return {**found, "request_id": name} if is_saved else {"refused": "not_durable"}
 
     async def _connect_clients(self) -> Service:
         if not self.life.workload.get("http"):
@@ -138,7 +185,12 @@ class Server:
         return await self.service.read(session)
 
     async def _open_agent(self, record: SessionRecord, results: Results, tell: Listener) -> Agent:
-        life, session, setting = self.life, record.session, self._setting
+        return await self._agent_of(record.session, tell, results, HeldLog(record.log, self.boot_id))
+
+    async def _agent_of(
+        self, session: str, tell: Listener, results: Results = nothing_yet, held: HeldLog | None = None
+    ) -> Agent:
+        life, setting = self.life, self._setting
 
         def report(name: str, facts: Json) -> None:
             life.ack(
@@ -157,9 +209,9 @@ class Server:
             session=session,
             provider=self._provider(session, model),
             toolbox=tools.toolbox(),
-            runtime=Runtime(new_id=self.new_id, clock=self.now, tell=report, results=results, hooks=registry),
+            runtime=Runtime(new_id=self.new_id, clock=self.now, tell=report, hooks=registry, results=results),
             options=msgspec.convert({"tool_deadline": 30.0, **setting["options"]}, Options),
-            held=HeldLog(record.log, self.boot_id),
+            held=held,
         )
         tools.notes.directory = await agent.scratchpad()
         return agent

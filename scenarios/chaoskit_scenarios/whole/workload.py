@@ -2,7 +2,8 @@
 
     sessions     their names
     boots        what each start of the process finds: options, tools, hooks. The last one is calm (every
-                 tool, no hooks, no limits) and serves all later starts: there, every request can be fulfilled
+                 tool, no hooks, no limits) and serves all later starts: there, every request can be
+                 fulfilled. A `chat` has no server: the first request is made as on the command line
     scripts      by the user's words: what the model decides, turn by turn, and how it fails before that
     steps        what clients do; the operations of one step run at the same time
     together     whether a second process starts at the same time as the first one, on the same new database
@@ -205,6 +206,7 @@ def boot(draw: Draw, hooked: tuple[str, ...] | None = None) -> Json:
         options["limit_tokens"] = draw(st.sampled_from((1, 150, 400, 1500)))
     hooks = draw(st.lists(hook(hooked), max_size=2)) if hooked or draw(one_in(2)) else []
     return {
+        "chat": draw(one_in(5)),
         "options": options,
         "without": maybe(draw, 6, st.lists(st.sampled_from(CAN_GO)), []),
         "hooks": hooks,
