@@ -88,18 +88,15 @@ class Model:
         if turn >= len(script["steps"]):
             results = [message.content for message in since if message.role == "tool"]
             return Message("assistant", real(script["answer"]) + f"{mark} [{'; '.join(results)}]")
-        calls = [
-            ToolCall(
-                f"call_{asked}_{turn}_{number}{mark}" if self._needs_id(call) else call["id"],
-                call["tool"],
-                in_some_order(real(call["args"]), turn + number),
-            )
-            for number, call in enumerate(script["steps"][turn])
-        ]
+        calls: list[ToolCall] = []
+        for number, call in enumerate(script["steps"][turn]):
+            name = call.get("id")
+            # The protocol wants each call of an answer to have an id of its own.
+            if name is None or (self._wire and (not name or name in {each.id for each in calls})):
+                name = f"call_{asked}_{turn}_{number}{mark}"
+            args = in_some_order(real(call["args"]), turn + number)
+            calls.append(ToolCall(name, call["tool"], args))
         return Message("assistant", mark, tuple(calls))
-
-    def _needs_id(self, call: Json) -> bool:
-        return call.get("id") is None or bool(self._wire and not call["id"])  # the protocol wants one
 
     async def _stream(self, answer: Answer) -> AsyncIterator[TextDelta | Answer]:
         yield answer
