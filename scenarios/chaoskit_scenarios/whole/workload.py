@@ -115,6 +115,7 @@ def _whole(draw: Draw) -> Json:
     focus = FOCUS[draw(st.sampled_from((*FOCUS, "anything")))]
     requests = {session: _requests(draw, session, scripts, focus) for session in sessions}
     boots = [draw(boot(focus.get("hooks"))) for _ in range(draw(st.integers(0, 3)))]
+    boots = [each for found in boots for each in [found] * (1 + found["chat"])]  # whoever chats, chats again
     crowd = draw(one_in(40))
     steps = [_step(draw, sessions, requests, focus) for _ in range(draw(st.integers(2, 9)))]
     if crowd:
