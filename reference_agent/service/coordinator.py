@@ -368,9 +368,10 @@ class Coordinator:
             agent = await self._agent(session)
             request = await self._unfinished(agent, "cancel")
             await agent.cancel("cancelled by the user")
+            if not agent.is_cancelled(request):  # it has ended meanwhile, or its start could not be written
+                raise NothingToDo("there is no unfinished request to cancel any more")
             if session.is_running:
                 return Outcome(request_id=request, state="running")
-            request = await self._unfinished(agent, "cancel")  # it may have ended meanwhile
             self._revoke(session, "cancelled")
             going = self._go(session, request, self._carry_on(agent))
             await asyncio.wait({going.task})  # while holding `turn`: a sweep would record it as interrupted

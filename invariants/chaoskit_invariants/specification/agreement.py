@@ -193,7 +193,8 @@ def one_story(facts: Facts) -> Iterator[Violation]:
     yield from _boots(facts)
     yield from _ends_of_runs(facts, lines)
     yield from _runs_of_requests(facts, lines)
-    yield from _tokens_of_ended_runs(lines)
+    if all(boot.get("served", True) for _, boot in facts.boots):  # else the next server revokes them
+        yield from _tokens_of_ended_runs(lines)
     yield from token_lines.ends_once([line for line in lines if line["kind"].startswith("token.")])
     yield from _resumed_with_their_token(lines)
     yield from _turns(facts, lines)

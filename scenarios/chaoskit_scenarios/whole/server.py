@@ -95,7 +95,7 @@ class Server:
         self.boot_id = self.new_id("boot")
         return number
 
-    def _report_boot(self, number: int, found: Json) -> None:
+    def _report_boot(self, number: int, found: Json | None) -> None:
         setting = self._setting
         self.life.probe(
             "boot",
@@ -104,12 +104,13 @@ class Server:
             options=setting["options"],
             without=setting["without"],
             calm=self._calm,
-            found=found,
+            served=found is not None,
+            found=found or {},
         )
 
     async def _chat(self, number: int) -> None:
         """A boot without a server: the first request of the first session, as on the command line."""
-        self._report_boot(number, {})
+        self._report_boot(number, None)
         self._provider = lambda _session, model: model
         session = self.life.workload["sessions"][0]
         request = self.life.workload["requests"][session][0]

@@ -111,6 +111,27 @@ def test_a_cancel_that_comes_too_late_changes_nothing(service):
     played(service, main)
 
 
+def test_a_cancel_is_not_acknowledged_unless_it_is_recorded(service):
+    # BUG found by `agent --plan sample --fault kill,disk,power --seed 3`: while the disk failed, the request
+    # was there, then not, then there again. It was reported as cancelled, and went on.
+    async def main(coordinator):
+        await thinks(service)
+        session = await coordinator.session("s")
+        unfinished = session.agent.unfinished
+        answers = [await unfinished(), []]
+
+        async def is_there_and_then_not():
+            return answers.pop(0) if answers else await unfinished()
+
+        session.agent.unfinished = is_there_and_then_not
+        with pytest.raises(NothingToDo):
+            await coordinator.cancel("s")
+        service.model.go_on.set()
+        assert (await coordinator.outcome("s", "t")).state == "answered"
+
+    played(service, main)
+
+
 # --- what must not be touched
 
 
