@@ -54,12 +54,7 @@ def test_crashes_at_system_calls(chaos, store):
 @pytest.mark.requirement("S3", "S6")
 @pytest.mark.parametrize("store", STORES)
 def test_errors_of_the_disk(chaos, store):
-    outcome = chaos.run("tree", store=store, faults=("disk",), plan="sample", runs=50)
-    if set(outcome.findings) == {"daemon-model"}:
-        pytest.xfail(
-            "open: a mailbox that stays full after two disk errors; the model or the daemon is wrong"
-        )
-    outcome.assert_holds()
+    chaos.run("tree", store=store, faults=("disk",), plan="sample", runs=50).assert_holds()
 
 
 @pytest.mark.requirement("S7", "S8")
