@@ -139,7 +139,11 @@ def resumes_the_next_wait() -> None:
 
 def parks_after_cancel() -> None:
     replace(Agent, "_take_turns_unless_it_waits", Agent._take_turns)
-    replace(Agent, "is_cancelled", lambda _self, _request: False)
+
+    def is_cancelled(self: Agent, request: str) -> bool:
+        return self.parked is None and request in self._cancelled
+
+    replace(Agent, "is_cancelled", is_cancelled)
 
 
 def takes_over_turns() -> None:
