@@ -1,6 +1,8 @@
 """How runs end: cancelled, left alone, or stopped with the server; and how they are watched."""
 
 import asyncio
+import itertools
+from functools import partial
 
 import pytest
 
@@ -87,23 +89,26 @@ def test_a_request_that_a_restart_interrupted_can_be_cancelled(service):
     played(service, main)
 
 
+async def refused_cancel(service, coordinator, sees):
+    """A cancellation while a request is thought about; `sees` is what it sees of unfinished requests."""
+    await thinks(service)
+    session = await coordinator.session("s")
+    session.agent.unfinished = partial(sees, session, session.agent.unfinished)
+    with pytest.raises(NothingToDo):
+        await coordinator.cancel("s")
+
+
 def test_a_cancel_that_comes_too_late_changes_nothing(service):
     # BUG found by `agent --plan sample --fault kill,disk,power --seed 101`: the request was reported as
     # answered with an empty text, and kept that outcome.
+    async def ends_meanwhile(session, unfinished):
+        found = await unfinished()
+        service.model.go_on.set()
+        await asyncio.wait({session.going.task})
+        return found
+
     async def main(coordinator):
-        await thinks(service)
-        session = await coordinator.session("s")
-        unfinished = session.agent.unfinished
-
-        async def ends_meanwhile():
-            found = await unfinished()
-            service.model.go_on.set()
-            await asyncio.wait({session.going.task})
-            return found
-
-        session.agent.unfinished = ends_meanwhile
-        with pytest.raises(NothingToDo):
-            await coordinator.cancel("s")
+        await refused_cancel(service, coordinator, ends_meanwhile)
         outcome = await coordinator.outcome("s", "t")
         assert (outcome.state, outcome.answer) == ("answered", "I have written that down (note 1).")
         assert service.runs() == [["run.completed"]]
@@ -114,18 +119,13 @@ def test_a_cancel_that_comes_too_late_changes_nothing(service):
 def test_a_cancel_is_not_acknowledged_unless_it_is_recorded(service):
     # BUG found by `agent --plan sample --fault kill,disk,power --seed 3`: while the disk failed, the request
     # was there, then not, then there again. It was reported as cancelled, and went on.
+    looks = itertools.count(1)
+
+    async def is_there_and_then_not(_session, unfinished):
+        return [] if next(looks) == 2 else await unfinished()
+
     async def main(coordinator):
-        await thinks(service)
-        session = await coordinator.session("s")
-        unfinished = session.agent.unfinished
-        answers = [await unfinished(), []]
-
-        async def is_there_and_then_not():
-            return answers.pop(0) if answers else await unfinished()
-
-        session.agent.unfinished = is_there_and_then_not
-        with pytest.raises(NothingToDo):
-            await coordinator.cancel("s")
+        await refused_cancel(service, coordinator, is_there_and_then_not)
         service.model.go_on.set()
         assert (await coordinator.outcome("s", "t")).state == "answered"
 
